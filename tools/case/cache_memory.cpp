@@ -13,6 +13,7 @@
 #include "tools/case/cache_spec.h"
 #include "tools/case/random_stream.h"
 #include "tools/case/row_address.h"
+#include "tools/case/row_numbers.h"
 
 namespace quire::tools {
 namespace {
@@ -85,21 +86,6 @@ TensorView allocate_pool(Memory& memory, const std::string& name, DType dtype,
   return view;
 }
 
-bool is_integer_row(const RowFormat& format) {
-  return format.parts[0].dtype == DType::i8;
-}
-
-// Stored numbers of scaled parts are about this large, so that number × scale is about 1.
-double code_amplitude(const RowFormat& format, const RowPart& part) {
-  if (is_integer_row(format)) return 35.0;
-  return part.scale_source == ScaleSource::none ? 1.0 : 60.0;
-}
-
-// As large as the numbers' own spread: powers of two that are close together are all the same.
-double scale_spread(DType dtype) {
-  return dtype == DType::e8m0 ? 0.25 : 0.1;
-}
-
 constexpr std::byte kPoison{0xff};
 constexpr std::int64_t kPeriodRows = 257;  // prime: neighbouring pages hold other rows
 
@@ -107,19 +93,9 @@ constexpr std::int64_t kPeriodRows = 257;  // prime: neighbouring pages hold oth
 std::vector<std::byte> row_period(const RowFormat& format, std::uint64_t seed,
                                   const std::string& name) {
   std::vector<std::byte> period(static_cast<std::size_t>(kPeriodRows * format.row_bytes));
-  for (std::int32_t p = 0; p < format.num_parts; ++p) {
-    const RowPart& part = format.parts[static_cast<std::size_t>(p)];
-    const double amplitude = code_amplitude(format, part);
-    RandomStream numbers(seed, name + ".part" + std::to_string(p), part.dtype, amplitude);
-    RandomStream scales(seed, name + ".scale" + std::to_string(p), part.scale_dtype,
-                        scale_spread(part.scale_dtype) / amplitude, 1.0 / amplitude);
-    for (std::int64_t row = 0; row < kPeriodRows; ++row) {
-      std::byte* start = period.data() + row * format.row_bytes;
-      numbers.copy(start + part.offset_bytes, row * part.width, part.width);
-      if (part.scale_source != ScaleSource::in_row) continue;
-      const std::int64_t count = (part.width + part.granularity - 1) / part.granularity;
-      scales.copy(start + part.scale_offset_bytes, row * count, count);
-    }
+  RowNumbers numbers(format, seed, name);
+  for (std::int64_t row = 0; row < kPeriodRows; ++row) {
+    numbers.write_row(period.data() + row * format.row_bytes, row);
   }
   return period;
 }
@@ -173,57 +149,18 @@ TensorView build_scales(Memory& memory, const CacheSpec& spec, std::int64_t num_
   return view;
 }
 
-class RowFiller {
- public:
-  RowFiller(const RowFormat& format, std::uint64_t seed, const std::string& name)
-      : format_(format) {
-    for (std::int32_t p = 0; p < format.num_parts; ++p) {
-      const RowPart& part = format.parts[static_cast<std::size_t>(p)];
-      numbers_.emplace_back(seed, name + ".part" + std::to_string(p), part.dtype,
-                            code_amplitude(format, part));
-      const double mean = 1.0 / code_amplitude(format, part);
-      scales_.emplace_back(seed, name + ".scale" + std::to_string(p), part.scale_dtype,
-                           scale_spread(part.scale_dtype) * mean, mean);
-    }
-  }
-
-  // `index` counts rows in logical order, whatever the layout.
-  void fill(const PagedKVCache& cache, const RowPlace& place, std::int64_t index) {
-    std::byte* row = row_address(cache, place);
-    if (row == nullptr) return;
-    for (std::size_t p = 0; p < numbers_.size(); ++p) {
-      const RowPart& part = format_.parts[p];
-      numbers_[p].copy(row + part.offset_bytes, index * part.width, part.width);
-      if (part.scale_source != ScaleSource::in_row) continue;
-      const std::int64_t count = (part.width + part.granularity - 1) / part.granularity;
-      scales_[p].copy(row + part.scale_offset_bytes, index * count, count);
-    }
-    if (!format_.uses_plane() || has_static_scales(cache)) return;
-    const std::int64_t slots = format_.plane_slots();
-    for (std::int64_t slot = 0; slot < slots; ++slot) {
-      std::byte* scale = scale_address(cache, place, slot);
-      if (scale != nullptr) scales_[0].copy(scale, index * slots + slot, 1);
-    }
-  }
-
- private:
-  RowFormat format_;
-  std::vector<RandomStream> numbers_;
-  std::vector<RandomStream> scales_;
-};
-
 void fill_rows(const PagedKVCache& cache, const CacheSpec& spec, const Lengths& lengths,
                Contents contents, std::uint64_t seed, const std::string& name) {
   for (const Side side : {Side::key, Side::value}) {
     if (spec.is_mla && side == Side::value) continue;
-    RowFiller filler(spec.row_format, seed, name + (side == Side::key ? ".key" : ".value"));
+    RowNumbers numbers(spec.row_format, seed, name + (side == Side::key ? ".key" : ".value"));
     std::int64_t index = 0;
     for (std::int64_t b = 0; b < lengths.batch(); ++b) {
       const std::int64_t cached = lengths.cached[static_cast<std::size_t>(b)];
       for (std::int64_t token = 0; token < lengths.keys(b); ++token) {
         for (std::int64_t head = 0; head < spec.kv_heads; ++head, ++index) {
           if (token >= cached && contents == Contents::cached) continue;
-          filler.fill(
+          numbers.write(
               cache,
               {.layer = spec.layer, .side = side, .sequence = b, .token = token, .head = head},
               index);
@@ -261,11 +198,15 @@ void spoil_values(const PagedKVCache& cache, const CacheSpec& spec) {
   }
 }
 
-// 0xff is -1 in int8, which looks like data: the most negative code does not.
+// 0xff is -1 in i8 and i4, which looks like data: the most negative code does not. Rows with their scales in them have
+// poison in those.
 void prepare(const TensorView& pool, const CacheSpec& spec) {
   const auto bytes = static_cast<std::size_t>(bytes_for(pool.dtype, pool.numel()));
   if (!spec.poison) std::memset(pool.data, 0, bytes);
-  if (spec.poison && is_integer_row(spec.row_format)) std::memset(pool.data, 0x80, bytes);
+  const RowPart& part = spec.row_format.parts[0];
+  if (spec.poison && !is_float(part.dtype) && part.scale_source != ScaleSource::in_row) {
+    std::memset(pool.data, part.dtype == DType::i4 ? 0x88 : 0x80, bytes);
+  }
   if (spec.poison && spec.poison_number == PoisonNumber::infinity) {
     for (std::int64_t i = 0; i < pool.numel(); ++i) {
       store_element(pool.data, pool.dtype, i, std::numeric_limits<double>::infinity());
@@ -320,11 +261,13 @@ bool build_pools(Memory& memory, const CacheSpec& spec, std::int64_t num_pages, 
     return build_joined_pool(memory, spec, num_pages, seed, name, cache);
   }
   const RowFormat& format = spec.row_format;
-  const bool uniform = format.is_uniform();
-  const DType dtype = uniform ? format.parts[0].dtype : DType::u8;  // several parts: bytes
+  // Bytes where there are several parts, and where elements are less than that.
+  const bool has_elements = format.is_uniform() && bits(format.parts[0].dtype) >= 8;
+  const DType dtype = has_elements ? format.parts[0].dtype : DType::u8;
   const std::array<std::int64_t, kMaxRank> shape{
-      num_pages,     spec.is_mla || spec.is_split ? 1 : 2,       spec.layers, spec.page_size,
-      spec.kv_heads, uniform ? format.width() : format.row_bytes};
+      num_pages,     spec.is_mla || spec.is_split ? 1 : 2,
+      spec.layers,   spec.page_size,
+      spec.kv_heads, has_elements ? format.width() : format.row_bytes};
   const bool is_deferred = memory.defers(Memory::bytes_of(name + ".blocks", dtype, shape));
   const std::vector<std::byte> period =
       is_deferred ? row_period(format, seed, name) : std::vector<std::byte>{kPoison};

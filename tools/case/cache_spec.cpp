@@ -6,16 +6,26 @@
 namespace quire::tools {
 namespace {
 
+RowFormat read_int4_format(const Fields& fields, std::int32_t width) {
+  const std::int64_t group = fields.integer("granularity", 1, 32);
+  if (group != 32 && group != 64) fields.fail("granularity", "32 or 64 for rows of int4");
+  if (width % 2 != 0) fields.fail("row_format", "of an even width for int4");
+  const DType scale_dtype =
+      fields.dtype("scale_dtype", {DType::f32, DType::f16, DType::bf16}, DType::f16);
+  return RowFormat::int4(width, static_cast<std::int32_t>(group), scale_dtype,
+                         fields.flag("zeros", false));
+}
+
 RowFormat read_row_format(const Fields& fields, CacheSpec& spec) {
   const std::string kind = fields.choice(
-      "row_format", {"uniform", "scaled", "mla_fp8_token", "mla_fp8_block", "mla_fp8_e8m0"},
+      "row_format", {"uniform", "scaled", "int4", "mla_fp8_token", "mla_fp8_block", "mla_fp8_e8m0"},
       "uniform");
   const bool mixed = kind.starts_with("mla_");
   spec.latent = spec.is_mla ? fields.integer("latent", 1) : 0;
   const auto latent = static_cast<std::int32_t>(spec.latent);
   const auto rope =
       spec.is_mla ? static_cast<std::int32_t>(fields.integer("rope", 0)) : std::int32_t{0};
-  if (mixed && !spec.is_mla) fields.fail("row_format", "uniform or scaled without MLA");
+  if (mixed && !spec.is_mla) fields.fail("row_format", "uniform, scaled or int4 without MLA");
   if (mixed) {
     const DType rope_dtype =
         fields.dtype("rope_dtype", {DType::bf16, DType::f16, DType::f32}, DType::bf16);
@@ -26,11 +36,13 @@ RowFormat read_row_format(const Fields& fields, CacheSpec& spec) {
     return has_powers ? RowFormat::mla_fp8_e8m0(latent, rope, block, rope_dtype)
                       : RowFormat::mla_fp8_block(latent, rope, block, rope_dtype);
   }
-  const DType dtype = fields.dtype(
-      "dtype", {DType::f32, DType::f16, DType::bf16, DType::fp8_e4m3, DType::fp8_e5m2, DType::i8},
-      DType::bf16);
   const auto width =
       spec.is_mla ? latent + rope : static_cast<std::int32_t>(fields.integer("head_dim", 1));
+  if (kind == "int4") return read_int4_format(fields, width);
+  const DType dtype = fields.dtype(
+      "dtype",
+      {DType::f32, DType::f16, DType::bf16, DType::fp8_e4m3, DType::fp8_e5m2, DType::i8, DType::i4},
+      DType::bf16);
   if (kind == "uniform") return RowFormat::uniform(dtype, width);
   const auto granularity = static_cast<std::int32_t>(fields.integer("granularity", 1, width));
   const DType scale_dtype =

@@ -4,6 +4,8 @@
 //   "layer": 2,
 //             "page_order": "shuffled", "unassigned": [[0, 1]]}
 //   "cache": {"row_format": "mla_fp8_block", "latent": 512, "rope": 64, "page_size": 64}
+//   "cache": {"row_format": "int4", "zeros": true, "granularity": 64, "kv_heads": 2, "head_dim": 128,
+//             "page_size": 16}
 #pragma once
 
 #include <cstdint>

@@ -42,7 +42,7 @@ RandomStream::RandomStream(std::uint64_t seed, std::string_view tensor, DType dt
     : seed_(seed_of(tensor, seed)), dtype_(dtype), amplitude_(amplitude), mean_(mean) {}
 
 void RandomStream::encode_up_to(std::int64_t count) {
-  count = std::min(count, kPeriod);
+  count = std::min(count, period());
   if (count <= encoded_) return;
   bytes_.resize(static_cast<std::size_t>(bytes_for(dtype_, count)));
   for (; encoded_ < count; ++encoded_) {
@@ -55,8 +55,8 @@ void RandomStream::encode_up_to(std::int64_t count) {
 void RandomStream::copy(std::byte* destination, std::int64_t first, std::int64_t count) {
   encode_up_to(first + count);
   while (count > 0) {
-    const std::int64_t start = first % kPeriod;
-    const std::int64_t run = std::min(count, kPeriod - start);
+    const std::int64_t start = first % period();
+    const std::int64_t run = std::min(count, period() - start);
     const auto run_bytes = static_cast<std::size_t>(bytes_for(dtype_, run));
     std::memcpy(destination, bytes_.data() + bytes_for(dtype_, start), run_bytes);
     destination += run_bytes;

@@ -29,11 +29,13 @@ class RandomStream {
   RandomStream(std::uint64_t seed, std::string_view tensor, DType dtype, double amplitude = 1.0,
                double mean = 0.0);
 
-  // Elements [first, first + count) to `destination`; 8-bit types and wider.
+  // Elements [first, first + count) to `destination`; both even for types of 4 bits.
   void copy(std::byte* destination, std::int64_t first, std::int64_t count);
 
  private:
   void encode_up_to(std::int64_t count);
+  // Whole bytes of types of 4 bits repeat, so many of them as of other types.
+  std::int64_t period() const { return bits(dtype_) < 8 ? 2 * kPeriod : kPeriod; }
 
   std::uint64_t seed_;
   DType dtype_;

@@ -16,14 +16,17 @@ std::byte* address(const TensorView& pool, std::int64_t kv, const PageCursor& pa
   return pool.as<std::byte>() + element * (bits(pool.dtype) / 8);
 }
 
+// Number 0 of a granule is its scale, number 1 the zero that stands behind it in the row.
 double read_scale(const PagedKVCache& cache, const RowPlace& place, const RowPart& part,
-                  std::int32_t column, std::int32_t index_in_part) {
+                  std::int32_t column, std::int32_t index_in_part, int number) {
   switch (part.scale_source) {
     case ScaleSource::none:
       return 1.0;
-    case ScaleSource::in_row:
+    case ScaleSource::in_row: {
+      const std::int32_t numbers = part.dtype == DType::u4 ? 2 : 1;
       return load_element(row_address(cache, place) + part.scale_offset_bytes, part.scale_dtype,
-                          index_in_part / part.granularity);
+                          index_in_part / part.granularity * numbers + number);
+    }
     case ScaleSource::plane:
       return load_element(scale_address(cache, place, column / part.granularity), part.scale_dtype,
                           0);
@@ -58,7 +61,8 @@ StoredNumber read_number(const PagedKVCache& cache, const RowPlace& place, std::
   const RowPart& part = cache.row_format->parts[p];
   const std::byte* row = row_address(cache, place);
   return {.number = load_element(row + part.offset_bytes, part.dtype, index),
-          .scale = read_scale(cache, place, part, column, index),
+          .scale = read_scale(cache, place, part, column, index, 0),
+          .zero = part.dtype == DType::u4 ? read_scale(cache, place, part, column, index, 1) : 0.0,
           .dtype = part.dtype};
 }
 

@@ -27,11 +27,14 @@ std::byte* row_address(const PagedKVCache& cache, const RowPlace& place);
 std::byte* scale_address(const PagedKVCache& cache, const RowPlace& place, std::int64_t slot);
 bool has_static_scales(const PagedKVCache& cache);
 
-// A logical column of a row: the stored number, and the scale it is multiplied by (1 for unscaled
-// parts).
+// A logical column of a row: the stored number, the scale it is multiplied by (1 for unscaled
+// parts), and what is added then (0 but for u4).
 struct StoredNumber {
+  double value() const { return number * scale + zero; }
+
   double number;
   double scale;
+  double zero;
   DType dtype;
 };
 StoredNumber read_number(const PagedKVCache& cache, const RowPlace& place, std::int32_t column);

@@ -19,6 +19,11 @@ std::string describe(const RowPlace& place) {
                      place.head);
 }
 
+std::string describe(const StoredNumber& stored) {
+  const std::string product = fmt::format("{} x {}", stored.number, stored.scale);
+  return stored.dtype == DType::u4 ? fmt::format("{} + {}", product, stored.zero) : product;
+}
+
 // The same place in a cache with other layers.
 RowPlace in_layer(RowPlace place, std::int64_t layer) {
   place.layer = layer;
@@ -29,7 +34,7 @@ bool has_equal_bits(double left, double right) {
   return std::bit_cast<std::uint64_t>(left) == std::bit_cast<std::uint64_t>(right);
 }
 
-// The first column whose number or scale differs; -1 if none does.
+// The first column whose number, scale or zero differs; -1 if none does.
 std::int32_t find_different_column(const WrittenRows& actual, const WrittenRows& expected,
                                    const RowPlace& place) {
   const std::int32_t width = actual.cache.row_format->width();
@@ -37,8 +42,9 @@ std::int32_t find_different_column(const WrittenRows& actual, const WrittenRows&
     const StoredNumber got = read_number(actual.cache, place, column);
     const StoredNumber wanted =
         read_number(expected.cache, in_layer(place, expected.layer), column);
-    const bool same =
-        has_equal_bits(got.number, wanted.number) && has_equal_bits(got.scale, wanted.scale);
+    const bool same = has_equal_bits(got.number, wanted.number) &&
+                      has_equal_bits(got.scale, wanted.scale) &&
+                      has_equal_bits(got.zero, wanted.zero);
     if (!same) return column;
   }
   return -1;
@@ -56,7 +62,7 @@ RowValues read_rows(const WrittenRows& rows) {
     if (row_address(rows.cache, place) == nullptr) continue;
     for (std::int32_t column = 0; column < width; ++column) {
       const StoredNumber stored = read_number(rows.cache, place, column);
-      result.values.push_back(stored.number * stored.scale);
+      result.values.push_back(stored.value());
       result.floor =
           std::max(result.floor, ulp_of(stored.dtype, stored.number) * std::abs(stored.scale));
     }
@@ -76,13 +82,10 @@ Comparison compare_row_bits(const WrittenRows& actual, const WrittenRows& expect
     const StoredNumber got = read_number(actual.cache, place, column);
     const StoredNumber wanted =
         read_number(expected.cache, in_layer(place, expected.layer), column);
-    const double value = got.number * got.scale;
-    const double target = wanted.number * wanted.scale;
-    result.max_error = std::max(result.max_error, std::abs(value - target));
+    result.max_error = std::max(result.max_error, std::abs(got.value() - wanted.value()));
     if (count++ == 0) {
-      result.fault =
-          fmt::format("{} must equal the reference bit for bit: column {} is {} x {}, not {} x {}",
-                      describe(place), column, got.number, got.scale, wanted.number, wanted.scale);
+      result.fault = fmt::format("{} must equal the reference bit for bit: column {} is {}, not {}",
+                                 describe(place), column, describe(got), describe(wanted));
     }
   }
   if (count > 1) result.fault += fmt::format(" (and {} rows more)", count - 1);

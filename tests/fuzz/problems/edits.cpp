@@ -101,7 +101,7 @@ void draw_row_edit(Draw& draw, const std::string& name, const ProblemCache& cach
     edits.rows.push_back(edit);
     return;
   }
-  if (part.dtype == DType::i8 || cache.lengths.batch() == 0) return;
+  if (!is_float(part.dtype) || cache.lengths.batch() == 0) return;
   edit.place.sequence = draw.below(cache.lengths.batch());
   const std::int64_t keys = cache.lengths.keys(edit.place.sequence);
   if (keys == 0) return;

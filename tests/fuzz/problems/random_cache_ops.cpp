@@ -102,7 +102,11 @@ json random_store(Draw& draw) {
               {"cache", random_any_cache(draw, lengths)},
               {"x_dtype", random_float(draw)},
               {"amplitude", random_amplitude(draw)}};
-  if (draw.one_in(3)) use_power_scales(draw, object["cache"]);
+  if (draw.one_in(3)) {
+    use_power_scales(draw, object["cache"]);
+  } else if (draw.one_in(4)) {
+    use_int4(draw, object["cache"]);
+  }
   const json& cache = object["cache"];
   if (!cache.contains("mla") && draw.one_in(2)) object["side"] = "value";
   const std::string dtype = cache.value("dtype", "mixed");
@@ -130,6 +134,7 @@ json random_store_scales(Draw& draw) {
 json random_copy_pages(Draw& draw) {
   const RandomLengths lengths = random_lengths(draw, 20, 130);
   json cache = random_any_cache(draw, lengths);
+  if (draw.one_in(5)) use_int4(draw, cache);
   if (cache.value("scales", "dynamic") == "own_table") cache["scales"] = "dynamic";
   const std::int64_t spare = draw.between(0, 6);
   cache["spare_pages"] = spare;

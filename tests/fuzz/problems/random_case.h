@@ -42,6 +42,8 @@ nlohmann::json random_head_cache(Draw& draw, const RandomLengths& lengths, std::
 nlohmann::json random_latent_cache(Draw& draw, const RandomLengths& lengths);
 // fp8 rows of either kind get powers of two as scales, in a plane of their own or behind the rows of their page.
 void use_power_scales(Draw& draw, nlohmann::json& cache);
+// Rows of heads of an even width become int4, in any form.
+void use_int4(Draw& draw, nlohmann::json& cache);
 // "key_intervals" of any kind.
 std::string random_key_intervals(Draw& draw);
 // A mask of up to four parts; sets blind_tokens where a tree or key intervals are among them.

@@ -146,6 +146,21 @@ void use_power_scales(Draw& draw, json& cache) {
   if (cache["scales"] == "page_end") cache.erase("order"), cache.erase("split");
 }
 
+void use_int4(Draw& draw, json& cache) {
+  if (!cache.contains("head_dim") || cache["head_dim"].get<std::int64_t>() % 2 != 0) return;
+  for (const char* other : {"dtype", "scales", "poison_number"}) cache.erase(other);
+  cache["granularity"] = draw.pick({32, 64});
+  cache["scale_dtype"] = draw.pick<const char*>({"f16", "f16", "bf16", "f32"});
+  if (draw.one_in(4)) {
+    cache["dtype"] = "i4";
+    cache["row_format"] = "scaled";
+    cache["scales"] = draw.pick<const char*>({"dynamic", "static", "own_table"});
+  } else {
+    cache["row_format"] = "int4";
+    cache["zeros"] = draw.one_in(2);
+  }
+}
+
 void add_mask(Draw& draw, const RandomLengths& lengths, json& object) {
   std::string text = draw.one_in(3) ? "causal" : random_mask_part(draw);
   for (int part = 0; part < 3 && draw.one_in(3); ++part) {

@@ -159,6 +159,10 @@ json random_flash_attention(Draw& draw) {
     make_ragged(draw, object);
   }
   if (draw.one_in(5)) add_blocks(draw, object);
+  if (!object.contains("ragged") && draw.one_in(6)) {
+    use_int4(draw, object["cache"]);
+    object.erase("allow_fp8_products");
+  }
   return object;
 }
 

@@ -27,6 +27,7 @@ json random_rows(Draw& draw, const RandomLengths& lengths, bool is_usual, std::i
                : draw.pick({1, 2, 5, 7, 8, 16, 17, 24, 33}, {7, 8, 24, 33, 80});
   json cache = is_usual ? random_head_cache(draw, lengths, head_dim, {32, 64})
                         : random_head_cache(draw, lengths, head_dim, {5, 8});
+  if (draw.one_in(6)) use_int4(draw, cache);
   width = head_dim * cache["kv_heads"].get<std::int64_t>();
   return cache;
 }

@@ -95,6 +95,7 @@ json random_select_blocks(Draw& draw) {
   } else {
     const std::int64_t head_dim = draw.pick({1, 5, 8, 17, 32, 33, 64}, {8, 33, 64, 128, 256});
     object["cache"] = random_head_cache(draw, lengths, head_dim, {5, 8, 16, 32});
+    if (draw.one_in(6)) use_int4(draw, object["cache"]);
     kv_heads = object["cache"]["kv_heads"].get<std::int64_t>();
   }
   object["heads"] = kv_heads * draw.pick({1, 2, 3, 4, 9}, {1, 2, 4, 9, 33});

@@ -127,6 +127,11 @@ void spoil(Draw& draw, RowFormat& format) {
     const auto latent = static_cast<std::int32_t>(hostile_integer(draw));
     const auto rope = static_cast<std::int32_t>(hostile_integer(draw));
     const auto block = static_cast<std::int32_t>(draw.between(1, 1 << 20));
+    if (draw.one_in(3)) {
+      format = RowFormat::int4(1 + (latent & 0xffff), draw.one_in(2) ? 32 : block, DType::f16,
+                               draw.one_in(2));
+      return;
+    }
     format = draw.one_in(2) ? RowFormat::mla_fp8_token(latent & 0xffff, rope & 0xffff)
                             : RowFormat::mla_fp8_block(latent & 0xffff, rope & 0xffff, block);
     return;
