@@ -165,10 +165,12 @@ TEST(RowCodec, Int4QuantizesFromTheStoredZero) {
   const KvLayerView view = cache.view().key(0);
   std::vector<double> row(32, 257.0);
   row[0] = 289.0;
+  row[2] = 258.0;
   encode_row(PagedKvOperand(view), 0, 0, 0, row);
   EXPECT_EQ(view.layout().load_zero(first_row(view), 5), 256.0);
   const double scale = round_to(DType::bf16, 32.0 / 15.0);
   EXPECT_EQ(view.load_scale(0, 0, 0, 5), scale);
+  EXPECT_EQ(view.load_quantized(0, 0, 0, 2), 1.0);   // 2 / 2.14, from 257 it were 0
   EXPECT_EQ(view.load_quantized(0, 0, 0, 1), 0.0);   // 1 / 2.13
   EXPECT_EQ(view.load_quantized(0, 0, 0, 0), 15.0);  // 33 / 2.13 = 15.5
   EXPECT_EQ(view.load(0, 0, 0, 0), 15.0 * scale + 256.0);
