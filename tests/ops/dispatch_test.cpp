@@ -100,7 +100,7 @@ TEST_F(DispatchTest, APrefixSkipsTheBetterOnes) {
 TEST_F(DispatchTest, RefusalsOfTheBetterOnesAreKeptInOrder) {
   const Plan plan = prepare(63).plan();
   EXPECT_EQ(plan.kernel, "reference/sum");
-  ASSERT_EQ(plan.refusals.size(), 7u);
+  ASSERT_EQ(plan.refusals.size(), 8u);  // of cuda and the seven targets
   EXPECT_EQ(plan.refusals.front().kernel, "cuda/sum");
   EXPECT_EQ(plan.refusals.front().reason, "width");
   EXPECT_EQ(plan.refusals.back().kernel, "cpu/portable/sum");
