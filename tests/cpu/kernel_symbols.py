@@ -13,12 +13,12 @@ import sys
 
 WEAK = re.compile(r"^[0-9a-f]+ [WVuwv] (?P<name>.*)$")
 # A template's symbol begins with the type it returns, std::byte* say. The second pattern is a pointer to the unwinder's
-# personality routine: data, the same in every object. The third is a lambda of a function of the target, whose name
-# Debian 12's nm cannot demangle; without optimization they are functions of their own.
+# personality routine: data, the same in every object. The third is what Debian 12's nm cannot demangle: a lambda of a
+# function of the target, or a template of the target over one, where g++ does not inline them.
 ALLOWED = (
     r"(?:\w[\w: ]*[*&]* )?\W*(?:quire::cpu::{target}|hwy)::",
     r"DW\.ref\.__gxx_personality_v0$",
-    r"_ZZ+N5quire3cpu{length}{target}\d",
+    r"_Z+N5quire3cpu{length}{target}\d",
 )
 
 
