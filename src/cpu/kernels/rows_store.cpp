@@ -8,11 +8,6 @@ namespace quire::cpu {
 namespace QUIRE_CPU_TARGET {
 namespace {
 
-double max_finite_code(DType dtype) {
-  if (dtype == DType::i4) return 7.0;
-  return dtype == DType::i8 ? 127.0 : dtype == DType::fp8_e4m3 ? 448.0 : 57344.0;
-}
-
 // scales [num_granules] gets the scale of each granule without zeros; dynamic ones are written beside the row.
 // The rules are those of cpu/runtime/row_encoding.h, in double as the reference has them.
 template <DType kFrom>
@@ -24,7 +19,7 @@ void choose_scales(const RowPlan& plan, const std::byte* x, std::byte* row, std:
     if (run.granule < 0 || bits(run.dtype) > 8 || run.dtype == DType::u4) continue;
     if (plan.granules[run.granule].source == GranuleScale::given) continue;
     const double largest = largest_of<kFrom>(x + run.column * kElementBytes<kFrom>, run.count);
-    const double needed = largest / max_finite_code(run.dtype);
+    const double needed = largest / max_finite_of(run.dtype);
     if (needed > scales[run.granule]) scales[run.granule] = needed;
   }
   for (std::int32_t g = 0; g < plan.num_granules; ++g) {

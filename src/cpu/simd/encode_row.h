@@ -27,11 +27,6 @@ inline float largest_magnitude(const float* values, std::int64_t count) {
   return result;
 }
 
-inline float max_finite_of(DType dtype) {
-  if (dtype == DType::i4) return 7.0f;
-  return dtype == DType::i8 ? 127.0f : dtype == DType::fp8_e4m3 ? 448.0f : 57344.0f;
-}
-
 template <typename Quotient>
 inline void divide_lanes(float* values, std::int64_t count, Quotient quotient) {
   over_lanes(count, [&](std::int64_t i, auto lanes) {

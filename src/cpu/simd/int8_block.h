@@ -215,8 +215,6 @@ class Int8Block {
                                  Tile<kCount, kColumns>& tile) const {
     constexpr int kHalves = Tile<kCount, kColumns>::kHalves;
     const std::int64_t step = packed_.width * packed_.bits;  // bytes of eight k
-    I32Vector products[kCount][kColumns][kHalves];
-    __builtin_memcpy(products, tile.products, sizeof(products));
     for (std::int64_t k = first; k < last; k += 8) {
       U32Vector words[kColumns][2];
 #pragma GCC unroll 8
@@ -234,13 +232,12 @@ class Int8Block {
           const U32Vector x = hn::Set(U32Tag(), four);
 #pragma GCC unroll 8
           for (int c = 0; c < kColumns; ++c) {
-            I32Vector& product = products[i][c][half % kHalves];
+            I32Vector& product = tile.products[i][c][half % kHalves];
             product = Words::dot(product, words[c][half], x);
           }
         }
       }
     }
-    __builtin_memcpy(tile.products, products, sizeof(products));
   }
 
   // sums (+)= products · (scale of the column · scale of the row) (+ min · scaled sum of the row).

@@ -8,6 +8,12 @@
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 
+// The largest code of a type of 8 bits or fewer that has no zeros: amax / max_finite is the scale of a granule.
+inline float max_finite_of(DType dtype) {
+  if (dtype == DType::i4) return 7.0f;
+  return dtype == DType::i8 ? 127.0f : dtype == DType::fp8_e4m3 ? 448.0f : 57344.0f;
+}
+
 // The NaN that the reference would make of it on the way from kFrom to kTo. 8-bit types and f16
 // have one NaN, which their encoders choose.
 template <DType kFrom, DType kTo> inline F32Vector with_stored_nan(F32Vector value) {
