@@ -29,6 +29,31 @@ namespace {
 
 constexpr const char* kAnyProblem = "any valid problem on a GPU of compute capability 8.0 or newer";
 
+// None of the kernels takes the codes of 4-bit rows apart.
+bool has_nibbles(const RowFormat& format) {
+  return std::ranges::any_of(
+      format.parts, [](const RowPart& part) { return part.width > 0 && bits(part.dtype) == 4; });
+}
+template <typename Problem> std::string refuse_nibbles(const Problem& problem) {
+  if constexpr (requires { problem.cache.row_format; }) {
+    if (has_nibbles(problem.cache.row_format)) return "rows of the cache have 4-bit codes";
+  }
+  if constexpr (requires { problem.extra_format; }) {
+    if (has_nibbles(problem.extra_format)) return "rows of the extra cache have 4-bit codes";
+  }
+  return "";
+}
+
+// The candidate, where rows are such that kernels of a GPU read and write them.
+template <typename Problem, typename Args>
+Candidate<Problem, Args> over_whole_bytes(Candidate<Problem, Args> candidate) {
+  candidate.refuse = [refuse = std::move(candidate.refuse)](const Problem& problem) {
+    std::string reason = refuse_nibbles(problem);
+    return reason.empty() ? refuse(problem) : reason;
+  };
+  return candidate;
+}
+
 // What most kernels of sm90/ do not read, whatever else they take; those of any/ do.
 bool has_power_scales(const RowFormat& format) {
   return std::ranges::any_of(format.parts,
@@ -46,7 +71,8 @@ template <typename Problem, typename Args>
 Candidate<Problem, Args> planned(std::string kernel, const char* takes,
                                  std::string (*refuse)(const Problem&),
                                  KernelPtr<Args> (*prepare)(const Problem&)) {
-  return {.kernel = std::move(kernel), .takes = takes, .refuse = refuse, .prepare = prepare};
+  return over_whole_bytes<Problem, Args>(
+      {.kernel = std::move(kernel), .takes = takes, .refuse = refuse, .prepare = prepare});
 }
 
 // One of sm90/ that does not: its own reasons first.
@@ -58,7 +84,8 @@ Candidate<Problem, Args> hopper(std::string kernel, const char* takes,
     std::string reason = refuse(problem);
     return reason.empty() ? refuse_power_scales(problem) : reason;
   };
-  return {.kernel = std::move(kernel), .takes = takes, .refuse = refuse_both, .prepare = prepare};
+  return over_whole_bytes<Problem, Args>(
+      {.kernel = std::move(kernel), .takes = takes, .refuse = refuse_both, .prepare = prepare});
 }
 
 // What a kernel for every GPU does not take: tensors elsewhere, or a mask of more joins than a launch can carry.
@@ -79,10 +106,10 @@ Candidate<Problem, Args> general(const char* kernel, KernelPtr<Args> (*prepare)(
 template <typename Problem, typename Args>
 Candidates<Problem, Args> plain(const char* kernel, void (*run)(const Args&, const Context&),
                                 std::string (*refuse)(const Problem&) = refuse_anywhere<Problem>) {
-  return {{.kernel = kernel,
-           .takes = kAnyProblem,
-           .refuse = refuse,
-           .prepare = always<Problem, Args>(run)}};
+  return {over_whole_bytes<Problem, Args>({.kernel = kernel,
+                                           .takes = kAnyProblem,
+                                           .refuse = refuse,
+                                           .prepare = always<Problem, Args>(run)})};
 }
 
 constexpr const char* kWideRows =
@@ -105,10 +132,10 @@ Candidates<Problem, Args> plain_index_rows(const char* kernel,
                ? refuse_wide_rows("head_dim", problem.head_dim, any::index_rows::kMostColumns)
                : elsewhere;
   };
-  return {{.kernel = kernel,
-           .takes = kWideRows,
-           .refuse = refuse,
-           .prepare = always<Problem, Args>(run)}};
+  return {over_whole_bytes<Problem, Args>({.kernel = kernel,
+                                           .takes = kWideRows,
+                                           .refuse = refuse,
+                                           .prepare = always<Problem, Args>(run)})};
 }
 
 using PrepareAttention = KernelPtr<FlashAttentionArgs>(const FlashAttentionProblem&);
@@ -128,11 +155,12 @@ Candidates<CompressKeysProblem, CompressKeysArgs> compress_keys_kernels() {
                ? refuse_wide_rows("width", problem.width, any::compress_keys::kMostColumns)
                : elsewhere;
   };
-  return {{.kernel = "cuda/any/compress_keys",
-           .takes = kWideRows,
-           .refuse = refuse,
-           .prepare =
-               always<CompressKeysProblem, CompressKeysArgs>(any::compress_keys::compress_keys)}};
+  return {over_whole_bytes<CompressKeysProblem, CompressKeysArgs>(
+      {.kernel = "cuda/any/compress_keys",
+       .takes = kWideRows,
+       .refuse = refuse,
+       .prepare =
+           always<CompressKeysProblem, CompressKeysArgs>(any::compress_keys::compress_keys)})};
 }
 
 Candidates<CopyPagesProblem, CopyPagesArgs> copy_pages_kernels() {

@@ -192,10 +192,4 @@ void Arguments::fail_type(ArgumentName name, std::string expected, std::string a
               std::move(actual));
 }
 
-void Arguments::fail_unsupported(ArgumentName name, std::string expected,
-                                 std::string actual) const {
-  throw Error(ErrorCode::unsupported, std::string(op_), name.text(), std::move(expected),
-              std::move(actual));
-}
-
 }  // namespace quire::ops

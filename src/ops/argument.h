@@ -108,9 +108,6 @@ class Arguments {
 
   [[noreturn]] void fail(ArgumentName name, std::string expected, std::string actual) const;
   [[noreturn]] void fail_type(ArgumentName name, std::string expected, std::string actual) const;
-  // Valid, but nothing on the arguments' device serves it.
-  [[noreturn]] void fail_unsupported(ArgumentName name, std::string expected,
-                                     std::string actual) const;
 
   Device device() const { return seen_.empty() ? Device{} : seen_.front().view->device; }
 

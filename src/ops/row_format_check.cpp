@@ -99,11 +99,6 @@ RowFormat check_row_format(const Arguments& check, const PagedKVCache& cache, co
   std::string reason = why_not(format);
   if (reason.empty()) reason = explain_numbers(format);
   if (!reason.empty()) check.fail({name, "row_format"}, "consistent in itself", reason);
-  for (std::int32_t p = 0; p < format.num_parts && !is_on_host(cache.blocks); ++p) {
-    if (bits(format.parts[p].dtype) > 4) continue;
-    check.fail_unsupported({name, "row_format"}, "without parts of 4 bits on a GPU",
-                           format.describe());
-  }
   if (format.row_bytes != row_bytes) {
     check.fail({name, "row_format"}, fmt::format("{} bytes like a row of blocks", row_bytes),
                format.describe());

@@ -24,14 +24,6 @@ void make_static(PagedKVCache& cache, double value) {
   cache.scales->store({0, 0, 0, 0, 0, 0}, value);
 }
 
-// Right in everything else: the rows are as wide as before.
-template <typename S> void use_int4_on_a_gpu(S& s) {
-  const RowFormat format = RowFormat::int4(8);
-  s.args.cache = make_cache(s.arena, {.dtype = DType::u8, .row = format.row_bytes});
-  s.args.cache.row_format = format;
-  s.move_to_gpu();
-}
-
 INSTANTIATE_TEST_SUITE_P(
     Blocks, BadInputTest,
     testing::Values(
@@ -193,15 +185,6 @@ INSTANTIATE_TEST_SUITE_P(
                          [](auto& s) {
                            s.args.cache.row_format = RowFormat::int4(32, 32, DType::e8m0);
                          }),
-        bad<FlashAttentionSample>("int4_to_read_on_a_gpu", "cache.row_format",
-                                  "without parts of 4 bits on a GPU, got i4x8 (f16 scale per 32",
-                                  &use_int4_on_a_gpu<FlashAttentionSample>, ErrorCode::unsupported),
-        bad<StoreSample>("int4_to_write_on_a_gpu", "cache.row_format",
-                         "without parts of 4 bits on a GPU", &use_int4_on_a_gpu<StoreSample>,
-                         ErrorCode::unsupported),
-        bad<FusedQkvSample>("int4_to_project_into_on_a_gpu", "cache.row_format",
-                            "without parts of 4 bits on a GPU", &use_int4_on_a_gpu<FusedQkvSample>,
-                            ErrorCode::unsupported),
         bad<FlashAttentionSample>("int4_of_another_size", "cache.row_format",
                                   "32 bytes like a row of blocks, got i4x64",
                                   [](auto& s) { s.args.cache.row_format = RowFormat::int4(64); }),
