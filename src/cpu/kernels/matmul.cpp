@@ -163,12 +163,18 @@ std::int64_t int8_scratch_bytes(const MatmulJob& job, std::int64_t columns) {
 void quantize_x(const MatmulJob& job, std::int64_t token, std::byte* scratch) {
   const QuantizedRow shape = Int8Block::row_of(job);
   const std::int64_t group = job.weight.packed.group;
+  const int zero = Int8Block::zero_of(job.weight);
   std::byte* row = job.packed_x + token * shape.bytes();
   quantize_row(group, job.weight.columns, wide_row(job, token, scratch),
                [&](std::int64_t g, const QuantizedGroup& quantized) {
                  order_codes(quantized.codes, group, shape.codes(row) + g * group);
                  shape.scales(row)[g] = quantized.scale;
-                 shape.sums(row)[g] = quantized.sum;
+                 shape.starts(row)[g] = -zero * quantized.sum;
+                 if (job.weight.packed.has_mins) {
+                   shape.scaled_sums(row)[g] = static_cast<float>(quantized.sum) * quantized.scale;
+                 } else {
+                   shape.sums(row)[g] = quantized.sum;
+                 }
                });
 }
 

@@ -21,12 +21,14 @@ using I32Vector = hn::Vec<I32Tag>;
 
 #if defined(__AVX512VNNI__)
 inline constexpr int kNumberOffset = 128;  // VPDPBUSD takes unsigned weights
+// In assembly, as GCC copies the accumulators of a loop of intrinsics twice a round: a third of its instructions.
 inline I32Vector dot_codes(I32Vector sums, U32Vector weights, U32Vector x) {
-  return I32Vector{_mm512_dpbusd_epi32(sums.raw, weights.raw, x.raw)};
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(sums.raw) : "v"(weights.raw), "v"(x.raw));
+  return sums;
 }
 inline I32Vector dot_numbers(I32Vector sums, U32Vector weights, U32Vector x) {
-  const __m512i shifted = _mm512_xor_si512(weights.raw, _mm512_set1_epi32(-0x7f7f7f80));
-  return I32Vector{_mm512_dpbusd_epi32(sums.raw, shifted, x.raw)};
+  return dot_codes(sums, U32Vector{_mm512_xor_si512(weights.raw, _mm512_set1_epi32(-0x7f7f7f80))},
+                   x);
 }
 #elif defined(__AVX2__)
 inline constexpr int kNumberOffset = 0;

@@ -21,6 +21,12 @@ class Int8Block {
     return {.depth = job.weight.packed.depth, .groups = job.weight.packed.groups};
   }
 
+  // What stands for zero among the numbers of a weight whose columns do not differ in it.
+  static int zero_of(const WeightView& weight) {
+    if (!has_codes(weight)) return kNumberOffset;
+    return has_middle_zero(weight) ? 8 : 0;
+  }
+
   Int8Block(const MatmulJob& job, std::int64_t first, std::int64_t last, Carver& carver)
       : job_(job),
         packed_(job.weight.packed),
@@ -48,6 +54,9 @@ class Int8Block {
 
  private:
   static std::int64_t min(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+  static bool has_codes(const WeightView& weight) {
+    return weight.packed.bits == 4 && (weight.block == nullptr || !weight.block->has_table);
+  }
 
   // Accumulators: enough chains to hide the latency of a product, and registers left for words.
   static constexpr int kChains = kF32Lanes == 16 ? 16 : 8;
@@ -136,10 +145,9 @@ class Int8Block {
   };
 
   template <typename Function> void on_words(Function&& function) const {
-    const BlockFormat* block = job_.weight.block;
     if (packed_.bits == 8) return function(ByteWords{});
-    if (block == nullptr || !block->has_table) return function(NibbleWords{});
-    function(TableWords{TableNumbers(block->values)});
+    if (has_codes(job_.weight)) return function(NibbleWords{});
+    function(TableWords{TableNumbers(job_.weight.block->values)});
   }
 
   // Words of a vector of columns.
@@ -184,18 +192,16 @@ class Int8Block {
   HWY_INLINE void start_group(std::byte* const (&rows)[kCount], std::int64_t n, std::int64_t g,
                               Tile<kCount, kColumns>& tile) const {
     const I32Tag i32;
-    const bool has_zeros = Words::kAreCodes && packed_.has_zeros;
-    const int zero = !Words::kAreCodes ? kNumberOffset : has_middle_zero(job_.weight) ? 8 : 0;
 #pragma GCC unroll 8
     for (int i = 0; i < kCount; ++i) {
-      const std::int32_t sum = row_.sums(rows[i])[g];
+      const I32Vector start = hn::Set(i32, row_.starts(rows[i])[g]);
 #pragma GCC unroll 8
       for (int c = 0; c < kColumns; ++c) {
-        tile.products[i][c][0] = hn::Set(i32, -zero * sum);
+        tile.products[i][c][0] = start;
         if (Tile<kCount, kColumns>::kHalves == 2) tile.products[i][c][1] = hn::Zero(i32);
       }
     }
-    if (!has_zeros) return;
+    if (!Words::kAreCodes || !packed_.has_zeros) return;
 #pragma GCC unroll 8
     for (int c = 0; c < kColumns; ++c) {
       const std::int64_t column = n + c * kF32Lanes;
@@ -261,7 +267,7 @@ class Int8Block {
     if (mins_ == nullptr) return;
 #pragma GCC unroll 8
     for (int i = 0; i < kCount; ++i) {
-      const F32Vector x = hn::Set(f32, row_.scaled_sum(rows[i], g));
+      const F32Vector x = hn::Set(f32, row_.scaled_sums(rows[i])[g]);
 #pragma GCC unroll 8
       for (int c = 0; c < kColumns; ++c) {
         const F32Vector min = hn::LoadU(f32, mins_ + (c * packed_.groups + g) * kF32Lanes);

@@ -18,21 +18,22 @@ struct QuantizedGroup {
   std::int32_t sum;  // of the codes
 };
 
-// A quantized row: i8 [depth], f32 [groups] scales, i32 [groups] sums of the codes.
+// A quantized row: i8 [depth] codes, then of each group its f32 scale, the i32 that its products start from, and the sum
+// of its codes: i32, or f32 and scaled where the weight has mins.
 struct QuantizedRow {
   std::int64_t depth;  // of the packed weight
   std::int64_t groups;
 
-  std::int64_t bytes() const { return round_up_to(depth + 8 * groups, 64); }
+  std::int64_t bytes() const { return round_up_to(depth + 12 * groups, 64); }
   std::int8_t* codes(std::byte* row) const { return reinterpret_cast<std::int8_t*>(row); }
   float* scales(std::byte* row) const { return reinterpret_cast<float*>(row + depth); }
-  std::int32_t* sums(std::byte* row) const {
+  std::int32_t* starts(std::byte* row) const {
     return reinterpret_cast<std::int32_t*>(row + depth + 4 * groups);
   }
-  // What the codes of a group stand for, added up.
-  float scaled_sum(std::byte* row, std::int64_t group) const {
-    return static_cast<float>(sums(row)[group]) * scales(row)[group];
+  std::int32_t* sums(std::byte* row) const {
+    return reinterpret_cast<std::int32_t*>(row + depth + 8 * groups);
   }
+  float* scaled_sums(std::byte* row) const { return reinterpret_cast<float*>(sums(row)); }
 };
 
 // Whole sixteens of codes, in the order of the weight's words.
