@@ -24,9 +24,11 @@ template <int kCount, int kVectors, typename D, typename V>
 inline void store_sums(D d, const V (&sums)[kCount][kVectors], float* c, std::int64_t c_stride,
                        Accumulate accumulate) {
   const int lanes = static_cast<int>(hn::Lanes(d));
-  for (int i = 0; i < kCount; ++i, c += c_stride) {
+#pragma GCC unroll 8
+  for (int i = 0; i < kCount; ++i) {
+#pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j) {
-      float* out = c + j * lanes;
+      float* out = c + i * c_stride + j * lanes;
       const V sum = sums[i][j];
       hn::StoreU(accumulate == Accumulate::add ? hn::Add(hn::LoadU(d, out), sum) : sum, d, out);
     }
