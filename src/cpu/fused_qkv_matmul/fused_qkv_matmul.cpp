@@ -117,7 +117,7 @@ void set_depth_block(MatmulJob& job, const MatmulEngine& engine) {
     const bool has_long_blocks = job.weight.block != nullptr && job.weight.block->columns == kMost;
     job.depth_block = has_long_blocks ? kMost : std::min(kMost, kF32Panel / engine.cols);
   }
-  if (engine.element_bytes != 2) return;
+  if (!engine.takes_numbers) return;
   const bool input_changes = job.x.has_block_scales();
   const bool weight_changes = job.weight.group < job.weight.columns || job.weight.has_mins();
   if (!weight_changes && !input_changes) return;
@@ -133,7 +133,11 @@ const MatmulEngine& choose_engine(Activations activations, const MatmulJob& job,
   const bool is_plain =
       job.x.dtype == DType::bf16 && job.x.scale == nullptr && job.weight.codes == Codes::bf16;
   if (is_plain && job.tokens >= kernels.bf16_widened_from) return kernels.f32;
-  return fit_bf16_engine(job.x, job.weight) ? kernels.bf16 : kernels.f32;
+  if (!fit_bf16_engine(job.x, job.weight)) return kernels.f32;
+  const bool is_cut =
+      job.weight.group == job.weight.columns || kWidenedDepth % job.weight.group == 0;
+  const bool is_coded = job.weight.is_packed() && job.weight.packed.bits < 16;
+  return is_coded && is_cut && job.tokens >= kernels.widened_from ? kernels.widened : kernels.bf16;
 }
 
 // Of the job on one thread. Weights that are not as the engine multiplies them are decoded once.

@@ -14,6 +14,7 @@ struct MatmulEngine {
   int rows;  // tokens per panel
   int cols;
   int element_bytes;
+  bool takes_numbers;  // the weight's bare numbers: scales are left to the sums
   std::int64_t (*packed_x_bytes)(const MatmulJob& job);
   // Scratch of either function below; columns: the widest range it will be given.
   std::int64_t (*scratch_bytes)(const MatmulJob& job, std::int64_t columns);
@@ -22,6 +23,9 @@ struct MatmulEngine {
   // Columns [first, last) of Y, for all tokens, to their places. A range never cuts a cache row.
   void (*run)(const MatmulJob& job, std::int64_t first, std::int64_t last, std::byte* scratch);
 };
+
+// Columns of W whose numbers in f32, beside those of X, fit into the L1 cache on every target.
+inline constexpr std::int64_t kWidenedDepth = 128;
 
 struct MatmulKernels {
   MatmulEngine bf16;
@@ -32,6 +36,9 @@ struct MatmulKernels {
   // bf16 by bf16 without scales goes to f32 from so many tokens on, for the same bits: where bf16 is widened at every
   // product, that pays as soon as a panel of the weight has several of X.
   std::int64_t bf16_widened_from;
+  // The same for the bare numbers of packed weights, whose depth is cut into parts of kWidenedDepth: an engine of its own.
+  MatmulEngine widened;
+  std::int64_t widened_from;
   WeightPacking packing;      // of numbers that are exact in bf16, and of f16
   WeightPacking packing_f32;  // of f32
   // One panel of a plain weight into the storage of a packed one.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <limits>
+#include <type_traits>
 
 #include "cpu/fused_qkv_matmul/kernels.h"
 #include "cpu/simd/int8_block.h"
@@ -9,8 +10,6 @@
 #include "cpu/simd/tile_f32.h"
 
 #if defined(__AMX_INT8__)
-#include <type_traits>
-
 #include "cpu/simd/int8_tiles_amx.h"
 #endif
 
@@ -76,21 +75,58 @@ void sum_rows(const MatmulJob& job, const MatmulShape<Engine>& shape, std::int64
   }
 }
 
+// Scratch of load_rows.
+template <typename Engine> struct RowScratch {
+  static constexpr bool kTakesBf16 = kTakesNumbers<Engine>;
+  static constexpr bool kTakesF32 = sizeof(typename Engine::Element) == 4;
+
+  RowScratch(std::byte* scratch, std::int64_t depth) {
+    Carver carver(scratch);
+    if (kTakesBf16) bf16 = carver.take<std::uint16_t>(Engine::kRows * depth);
+    if (kTakesF32) f32 = carver.take<float>((Engine::kRows + 1) * depth);
+    bytes = carver.used();
+  }
+
+  std::uint16_t* bf16 = nullptr;  // [kRows][depth]
+  float* f32 = nullptr;           // [kRows + 1][depth], a row more to put columns in order from
+  std::int64_t bytes;
+};
+
+// Rows of X from token `first` on, at most a panel, and their sums where the weight has mins. How many there are.
+template <typename Engine>
+int load_rows(const MatmulJob& job, const MatmulShape<Engine>& shape, std::int64_t first,
+              std::byte* scratch, const typename Engine::Element* (&rows)[Engine::kRows]) {
+  using Scratch = RowScratch<Engine>;
+  const Scratch space(scratch, shape.depth);
+  const std::uint16_t* numbers[Engine::kRows];
+  int count = 0;
+  for (; count < Engine::kRows && first + count < job.tokens; ++count) {
+    const std::int64_t place = count * shape.depth;
+    if constexpr (Scratch::kTakesBf16) {
+      numbers[count] = input_row(job, first + count, space.bf16 + place);
+    }
+    if constexpr (Scratch::kTakesBf16 && Scratch::kTakesF32) {
+      widen_row(DType::bf16, reinterpret_cast<const std::byte*>(numbers[count]), shape.depth,
+                space.f32 + place);
+      rows[count] = space.f32 + place;
+    } else if constexpr (Scratch::kTakesF32) {
+      rows[count] = input_row(job, first + count, space.f32 + place);
+    } else {
+      rows[count] = numbers[count];
+    }
+  }
+  if (shape.sum_groups != 0) sum_rows(job, shape, first, numbers, count);
+  return count;
+}
+
 template <typename Engine>
 void pack_x(const MatmulJob& job, std::int64_t panel, std::byte* scratch) {
   using Element = typename Engine::Element;
   const MatmulShape<Engine> shape(job);
   const std::int64_t first = panel * shape.panel_rows;
   const std::int64_t block_start = first / job.token_block * job.token_block;
-  Element* rows = Carver(scratch).take<Element>((Engine::kRows + 1) * shape.depth);
   const Element* starts[Engine::kRows];
-  int count = 0;
-  for (; count < Engine::kRows && first + count < job.tokens; ++count) {
-    starts[count] = input_row(job, first + count, rows + count * shape.depth);
-  }
-  if constexpr (sizeof(Element) == 2) {
-    if (shape.sum_groups != 0) sum_rows(job, shape, first, starts, count);
-  }
+  const int count = load_rows(job, shape, first, scratch, starts);
   auto* packed = reinterpret_cast<Element*>(job.packed_x);
   for (std::int64_t block = 0; block < shape.depth_blocks(); ++block) {
     const std::int64_t depth = shape.depth_of(block);
@@ -111,10 +147,9 @@ template <typename Engine> std::int64_t packed_x_bytes(const MatmulJob& job) {
 }
 
 template <typename Engine> std::int64_t scratch_bytes(const MatmulJob& job, std::int64_t columns) {
-  Carver rows(nullptr);  // of pack_x
-  rows.take<typename Engine::Element>((Engine::kRows + 1) * job.weight.columns);
+  const std::int64_t rows = RowScratch<Engine>(nullptr, job.weight.columns).bytes;
   const std::int64_t block = MatmulBlock<Engine>::scratch_bytes(job, columns);
-  return rows.used() > block ? rows.used() : block;
+  return rows > block ? rows : block;
 }
 
 template <typename Engine>
@@ -127,6 +162,7 @@ template <typename Engine> constexpr MatmulEngine table_of() {
   return {.rows = Engine::kRows,
           .cols = Engine::kCols,
           .element_bytes = sizeof(typename Engine::Element),
+          .takes_numbers = kTakesNumbers<Engine>,
           .packed_x_bytes = packed_x_bytes<Engine>,
           .scratch_bytes = scratch_bytes<Engine>,
           .pack_x = pack_x<Engine>,
@@ -186,6 +222,7 @@ void run_int8(const MatmulJob& job, std::int64_t first, std::int64_t last, std::
 constexpr MatmulEngine kInt8Rows{.rows = 1,
                                  .cols = kF32Lanes,
                                  .element_bytes = 1,
+                                 .takes_numbers = false,
                                  .packed_x_bytes = quantized_x_bytes,
                                  .scratch_bytes = int8_scratch_bytes,
                                  .pack_x = quantize_x,
@@ -230,6 +267,7 @@ void run_tiles(const MatmulJob& job, std::int64_t first, std::int64_t last, std:
 constexpr MatmulEngine kInt8Many{.rows = 16,
                                  .cols = 16,
                                  .element_bytes = 1,
+                                 .takes_numbers = false,
                                  .packed_x_bytes = tiled_x_bytes,
                                  .scratch_bytes = tiles_scratch_bytes,
                                  .pack_x = quantize_tiles,
@@ -239,6 +277,9 @@ constexpr std::int64_t kManyTokens = 5;
 constexpr MatmulEngine kInt8Many = kInt8Rows;
 constexpr std::int64_t kManyTokens = 1;
 #endif
+
+using WidenedEngine = std::conditional_t<kWidensBf16, WidenedNumbers, Bf16Engine>;
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
 constexpr WeightPacking panels_of(int width) {
   return width == 32   ? WeightPacking::panels_32
@@ -252,7 +293,9 @@ constexpr MatmulKernels kMatmulKernels{
     .int8 = kInt8Rows,
     .int8_many = kInt8Many,
     .int8_many_from = kManyTokens,
-    .bf16_widened_from = kWidensBf16 ? 64 : std::numeric_limits<std::int64_t>::max(),
+    .bf16_widened_from = kWidensBf16 ? 64 : kNever,
+    .widened = table_of<WidenedEngine>(),
+    .widened_from = kWidensBf16 ? 16 : kNever,
     .packing = Bf16Engine::kDepth == 4 ? WeightPacking::quads_8 : panels_of(Bf16Engine::kCols),
     .packing_f32 = panels_of(F32Engine::kCols),
     .pack_panel = pack_panel};

@@ -59,10 +59,16 @@ inline void decode_packed_bf16(const WeightView& w, std::int64_t panel, std::int
   on_numbers(w, [&](auto numbers) { decode_packed_bf16(numbers, w, panel, k, depth, out); });
 }
 
-// Values in f32: out[(k' − k) · stride + column].
+// Bare numbers, or with their scales and mins.
+enum class Decoded : std::uint8_t { numbers, values };
+
+// In f32: out[(k' − k) · stride + column].
 template <typename Numbers>
 inline void decode_packed_f32(const Numbers& numbers, const WeightView& w, std::int64_t panel,
-                              std::int64_t k, std::int64_t depth, float* out, std::int64_t stride) {
+                              std::int64_t k, std::int64_t depth, float* out, std::int64_t stride,
+                              Decoded decoded) {
+  const bool is_scaled = decoded == Decoded::values && w.packed.group != 0;
+  const bool has_mins = is_scaled && w.packed.has_mins;
   const std::int64_t width = w.packed.width;
   const PackedScales scales(w, panel);
   const F32Tag f32;
@@ -73,8 +79,8 @@ inline void decode_packed_f32(const Numbers& numbers, const WeightView& w, std::
     const std::byte* source = packed_block(w, panel, k + at);
     if (w.packed.group != 0 && (k + at) / w.group != group) {
       group = (k + at) / w.group;
-      scales.load(group, 1, factors, width);
-      if (w.packed.has_mins) scales.load_mins(group, 1, mins, width);
+      if (is_scaled) scales.load(group, 1, factors, width);
+      if (has_mins) scales.load_mins(group, 1, mins, width);
     }
     for (std::int64_t column = 0; column < width; column += kF32Lanes) {
       F32Vector rows[8];
@@ -82,10 +88,10 @@ inline void decode_packed_f32(const Numbers& numbers, const WeightView& w, std::
                                                   : scales.zeros(group, column, has_middle_zero(w));
       numbers.load(source + Numbers::kColumnBytes * column, width, zeros, rows);
       for (int i = 0; i < 8; ++i) {
-        if (w.packed.has_mins) {  // number · scale has 24 bits at most: one rounding, fused or not
+        if (has_mins) {  // number · scale has 24 bits at most: one rounding, fused or not
           rows[i] =
               hn::MulAdd(rows[i], hn::LoadU(f32, factors + column), hn::LoadU(f32, mins + column));
-        } else if (w.packed.group != 0) {
+        } else if (is_scaled) {
           rows[i] = hn::Mul(rows[i], hn::LoadU(f32, factors + column));
         }
         if (at + i < depth) hn::StoreU(rows[i], f32, out + (at + i) * stride + column);
@@ -95,7 +101,8 @@ inline void decode_packed_f32(const Numbers& numbers, const WeightView& w, std::
 }
 
 inline void decode_packed_f32(const WeightView& w, std::int64_t panel, std::int64_t k,
-                              std::int64_t depth, float* out, std::int64_t stride) {
+                              std::int64_t depth, float* out, std::int64_t stride,
+                              Decoded decoded = Decoded::values) {
   if (w.codes == Codes::f32) {
     for (std::int64_t at = 0; at < depth; ++at) {
       __builtin_memcpy(out + at * stride, packed_block(w, panel, k + at),
@@ -103,7 +110,9 @@ inline void decode_packed_f32(const WeightView& w, std::int64_t panel, std::int6
     }
     return;
   }
-  on_numbers(w, [&](auto numbers) { decode_packed_f32(numbers, w, panel, k, depth, out, stride); });
+  on_numbers(w, [&](auto numbers) {
+    decode_packed_f32(numbers, w, panel, k, depth, out, stride, decoded);
+  });
 }
 
 }  // namespace quire::cpu::QUIRE_CPU_TARGET

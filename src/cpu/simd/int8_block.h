@@ -60,8 +60,10 @@ class Int8Block {
 
   // Accumulators: enough chains to hide the latency of a product, and registers left for words.
   static constexpr int kChains = kF32Lanes == 16 ? 16 : 8;
-  static constexpr int kVectors = 4;            // of columns, at most
-  static constexpr std::int64_t kAhead = 1024;  // bytes of words
+  static constexpr int kVectors = 4;  // of columns, at most
+  // Bytes of words that are fetched early. One row waits for memory alone, and the hardware runs ahead by itself; several
+  // take so long that it stops: eight are 10 to 13 % faster with four times the distance, one is 5 % slower.
+  static constexpr std::int64_t ahead_of(int rows) { return rows == 1 ? 1024 : 4096; }
   // A word of X is broadcast once for the vectors of a block, and few rows wait for memory alone, which is faster in
   // several places at once.
   static constexpr int vectors_for(int rows) {
@@ -226,7 +228,7 @@ class Int8Block {
 #pragma GCC unroll 8
       for (int c = 0; c < kColumns; ++c) {
         unpack.load(tile.sources[c], packed_.width, words[c]);
-        __builtin_prefetch(tile.sources[c] + kAhead);
+        __builtin_prefetch(tile.sources[c] + ahead_of(kCount));
         tile.sources[c] += step;
       }
 #pragma GCC unroll 2

@@ -326,7 +326,7 @@ template <typename Engine> class MatmulBlock {
 
   // Scales that were left to the end, bias, and then to their places.
   void store_tokens(std::int64_t token) {
-    const bool is_scaled = sizeof(Element) == 2 && job_.scaling == Scaling::at_end &&
+    const bool is_scaled = kTakesNumbers<Engine> && job_.scaling == Scaling::at_end &&
                            (job_.x.scale != nullptr || has_end_scales(job_.weight));
     if (is_scaled) {
       if (has_end_scales(job_.weight)) {

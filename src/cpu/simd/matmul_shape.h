@@ -15,7 +15,7 @@ template <typename Engine> struct MatmulShape {
         depth(job.weight.columns),
         depth_block(job.depth_block),
         token_block(job.token_block),
-        sum_groups(sizeof(typename Engine::Element) == 2 && job.weight.has_mins()
+        sum_groups(kTakesNumbers<Engine> && job.weight.has_mins()
                        ? (depth + job.weight.group - 1) / job.weight.group
                        : 0),
         panel_rows(tokens < Engine::kRows ? Engine::narrow_rows(static_cast<int>(tokens))

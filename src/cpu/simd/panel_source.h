@@ -73,7 +73,8 @@ template <typename Engine> class PanelSource {
     } else {
       for (std::int64_t column = 0; column < kCols; column += width) {
         if ((n + column) / width >= weight_.packed.panels) return;
-        decode_packed_f32(weight_, (n + column) / width, k, depth, panel + column, kCols);
+        decode_packed_f32(weight_, (n + column) / width, k, depth, panel + column, kCols,
+                          kTakesNumbers<Engine> ? Decoded::numbers : Decoded::values);
       }
     }
   }

@@ -56,6 +56,10 @@ namespace quire::cpu::QUIRE_CPU_TARGET {
 
 enum class Accumulate : std::uint8_t { overwrite, add };
 
+// Whether an engine multiplies the bare numbers of a weight, whose scales are left to the sums, or values.
+template <typename Engine>
+inline constexpr bool kTakesNumbers = sizeof(typename Engine::Element) == 2;
+
 // Elements between row panels and between column panels that are parts of deeper ones; 0: panels
 // follow each other.
 struct PanelStrides {

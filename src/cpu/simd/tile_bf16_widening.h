@@ -96,4 +96,8 @@ struct WideningBf16 : PanelWalk<WideningBf16> {
   }
 };
 
+// Bare numbers that bf16 holds exactly, widened once instead of at every product: for many rows, with the same bits.
+struct WidenedNumbers : F32Engine {};
+template <> inline constexpr bool kTakesNumbers<WidenedNumbers> = true;
+
 }  // namespace quire::cpu::QUIRE_CPU_TARGET
