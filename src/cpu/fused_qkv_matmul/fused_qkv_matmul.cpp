@@ -105,24 +105,33 @@ void add_cache(const Projection& args, std::vector<Destination>& destinations, M
   }
 }
 
-// A block's panels fit into the L1 cache: of f32 into half of 32 KiB, beside those of X. Where scales change along the
-// depth, they are applied group by group, and so are mins.
-void set_depth_block(MatmulJob& job, const MatmulEngine& engine) {
+// A block's panels fit into the L1 cache: of f32 into half of 32 KiB, beside those of X.
+std::int64_t depth_block_of(const MatmulJob& job, const MatmulEngine& engine) {
   constexpr std::int64_t kF32Panel = 4096;  // numbers; sums do not depend on it
   constexpr std::int64_t kMost = 256;
+  if (engine.element_bytes != 4) return 512;
+  const bool has_long_blocks = job.weight.block != nullptr && job.weight.block->columns == kMost;
+  return has_long_blocks ? kMost : std::min(kMost, kF32Panel / engine.cols);
+}
+
+// Where scales change along the depth, they are applied group by group, and so are mins.
+void set_depth_block(MatmulJob& job, const MatmulEngine& engine) {
   job.scaling = Scaling::at_end;
   job.group = job.weight.columns;
-  job.depth_block = 512;
-  if (engine.element_bytes == 4) {
-    const bool has_long_blocks = job.weight.block != nullptr && job.weight.block->columns == kMost;
-    job.depth_block = has_long_blocks ? kMost : std::min(kMost, kF32Panel / engine.cols);
-  }
+  job.depth_block = depth_block_of(job, engine);
   if (!engine.takes_numbers) return;
   const bool input_changes = job.x.has_block_scales();
   const bool weight_changes = job.weight.group < job.weight.columns || job.weight.has_mins();
   if (!weight_changes && !input_changes) return;
   job.scaling = Scaling::per_group;
   job.group = input_changes ? std::min(job.weight.group, kInputScaleBlock) : job.weight.group;
+}
+
+// Packed codes whose groups are whole in a depth block.
+bool fit_widened_engine(const MatmulJob& job, const MatmulEngine& widened) {
+  const WeightView& weight = job.weight;
+  if (!weight.is_packed() || weight.packed.bits >= 16) return false;
+  return weight.group == weight.columns || depth_block_of(job, widened) % weight.group == 0;
 }
 
 const MatmulEngine& choose_engine(Activations activations, const MatmulJob& job,
@@ -134,10 +143,9 @@ const MatmulEngine& choose_engine(Activations activations, const MatmulJob& job,
       job.x.dtype == DType::bf16 && job.x.scale == nullptr && job.weight.codes == Codes::bf16;
   if (is_plain && job.tokens >= kernels.bf16_widened_from) return kernels.f32;
   if (!fit_bf16_engine(job.x, job.weight)) return kernels.f32;
-  const bool is_cut =
-      job.weight.group == job.weight.columns || kWidenedDepth % job.weight.group == 0;
-  const bool is_coded = job.weight.is_packed() && job.weight.packed.bits < 16;
-  return is_coded && is_cut && job.tokens >= kernels.widened_from ? kernels.widened : kernels.bf16;
+  const bool is_widened =
+      job.tokens >= kernels.widened_from && fit_widened_engine(job, kernels.widened);
+  return is_widened ? kernels.widened : kernels.bf16;
 }
 
 // Of the job on one thread. Weights that are not as the engine multiplies them are decoded once.

@@ -24,9 +24,6 @@ struct MatmulEngine {
   void (*run)(const MatmulJob& job, std::int64_t first, std::int64_t last, std::byte* scratch);
 };
 
-// Columns of W whose numbers in f32, beside those of X, fit into the L1 cache on every target.
-inline constexpr std::int64_t kWidenedDepth = 128;
-
 struct MatmulKernels {
   MatmulEngine bf16;
   MatmulEngine f32;
@@ -36,7 +33,7 @@ struct MatmulKernels {
   // bf16 by bf16 without scales goes to f32 from so many tokens on, for the same bits: where bf16 is widened at every
   // product, that pays as soon as a panel of the weight has several of X.
   std::int64_t bf16_widened_from;
-  // The same for the bare numbers of packed weights, whose depth is cut into parts of kWidenedDepth: an engine of its own.
+  // The same for the bare numbers of packed weights of 4 and 8 bits: an engine of its own.
   MatmulEngine widened;
   std::int64_t widened_from;
   WeightPacking packing;      // of numbers that are exact in bf16, and of f16

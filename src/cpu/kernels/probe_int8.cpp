@@ -50,8 +50,8 @@ struct Step {
 
   Step() { __asm__ volatile("" : "+v"(ones)); }
   static Sum start(int i) { return _mm512_set1_epi32(i); }
-  Sum add(
-      Sum sum) const {  // in assembly: of the intrinsic GCC copies each sum, which takes as long
+  // In assembly: of the intrinsic GCC copies each sum, which takes as long as the product.
+  Sum add(Sum sum) const {
     __asm__("vpdpbusd %1, %1, %0" : "+v"(sum) : "v"(ones));
     return sum;
   }

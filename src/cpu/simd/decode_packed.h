@@ -102,7 +102,7 @@ inline void decode_packed_f32(const Numbers& numbers, const WeightView& w, std::
 
 inline void decode_packed_f32(const WeightView& w, std::int64_t panel, std::int64_t k,
                               std::int64_t depth, float* out, std::int64_t stride,
-                              Decoded decoded = Decoded::values) {
+                              Decoded decoded) {
   if (w.codes == Codes::f32) {
     for (std::int64_t at = 0; at < depth; ++at) {
       __builtin_memcpy(out + at * stride, packed_block(w, panel, k + at),

@@ -36,8 +36,7 @@ inline bool decode_packed_registers(const WeightView& w, std::int64_t panel, std
   auto* pairs = reinterpret_cast<std::uint32_t*>(out);
   if (w.packed.bits == 4) {
     const PackedScales scales(w, panel);
-    const bool has_table = w.block != nullptr && w.block->has_table;
-    const __m512i table = has_table ? table_values(w.block->values) : small_int_table();
+    const __m512i table = has_table(w) ? table_values(w.block->values) : small_int_table();
     for (std::int64_t column = 0; column < width; column += 16) {
       for (std::int64_t at = 0; at < depth;) {
         const std::int64_t group = (k + at) / w.group;

@@ -63,7 +63,7 @@ inline void decode_packed_i8(const Bytes& bytes, const WeightView& w, std::int64
 
 inline void decode_packed_i8(const WeightView& w, std::int64_t panel, std::int64_t k,
                              std::int64_t depth, std::int8_t* out) {
-  if (w.block != nullptr && w.block->has_table) {
+  if (has_table(w)) {
     return decode_packed_i8(TableBytes{TableNumbers(w.block->values)}, w, panel, k, depth, out);
   }
   decode_packed_i8(NibbleBytes(), w, panel, k, depth, out);

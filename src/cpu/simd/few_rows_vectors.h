@@ -25,7 +25,7 @@ class NibbleTable {
     return NibbleTable(_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
   }
   static NibbleTable of_numbers(const WeightView& w) {
-    if (w.block != nullptr && w.block->has_table) {
+    if (has_table(w)) {
       const auto* values = reinterpret_cast<const __m128i*>(w.block->values);
       return NibbleTable(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(values))));
     }
@@ -220,8 +220,7 @@ template <typename Product> class FewVectorRows {
   static constexpr int kChains = HWY_TARGET == HWY_AVX2 || kFmaRows == 4 ? 8 : 16;
 
   static bool takes_nibbles(const WeightView& w) {
-    const bool has_table = w.block != nullptr && w.block->has_table;
-    return w.packed.bits == 4 && (NibbleTable::kTakesTables || !has_table);
+    return w.packed.bits == 4 && (NibbleTable::kTakesTables || !has_table(w));
   }
 
   struct Block {

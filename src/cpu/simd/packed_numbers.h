@@ -136,6 +136,11 @@ struct DecodeF16 {
   }
 };
 
+// Whether the weight's 4-bit codes are looked up.
+inline bool has_table(const WeightView& w) {
+  return w.block != nullptr && w.block->has_table;
+}
+
 // function(numbers) with the reader of the weight's numbers; not for f32.
 template <typename Function> inline void on_numbers(const WeightView& w, Function&& function) {
   const bool is_quad = w.packed.packing == WeightPacking::quads_8;
@@ -150,7 +155,7 @@ template <typename Function> inline void on_numbers(const WeightView& w, Functio
     case Codes::fp8_e5m2:
       return function(ByteNumbers<DecodeFp8<kE5M2>>{});
     case Codes::blocks_32:
-      if (w.block->has_table) return function(TableNumbers(w.block->values));
+      if (has_table(w)) return function(TableNumbers(w.block->values));
       return w.packed.bits == 8 ? function(ByteNumbers<DecodeI8>{}) : function(NibbleNumbers{});
     case Codes::q5_k:
     case Codes::q6_k:

@@ -96,7 +96,8 @@ struct WideningBf16 : PanelWalk<WideningBf16> {
   }
 };
 
-// Bare numbers that bf16 holds exactly, widened once instead of at every product: for many rows, with the same bits.
+// Bare numbers of packed weights, which bf16 holds exactly, widened once instead of at every product: for many rows, with
+// the same bits.
 struct WidenedNumbers : F32Engine {};
 template <> inline constexpr bool kTakesNumbers<WidenedNumbers> = true;
 
