@@ -2,7 +2,9 @@
 // Products of a few f32 rows with rows of kStored numbers that are read once: dots, and weighted sums.
 #pragma once
 
-#include "cpu/simd/convert_row.h"
+#include <type_traits>
+
+#include "cpu/attention/key_streams.h"
 
 namespace quire::cpu::QUIRE_CPU_TARGET {
 
@@ -43,40 +45,97 @@ template <int kCount> HWY_INLINE void sum_lanes(F32Vector (&sums)[kCount], float
   for (int i = 0; i < kCount; ++i) out[i] = hn::GetLane(hn::SumOfLanes(f32, sums[i]));
 }
 
-template <DType kStored> inline float element(const std::byte* row, std::int64_t index) {
-  return widen_one(kStored, row + index * kElementBytes<kStored>);
+// kCount vectors of a row; `factor` is read of codes.
+template <DType kStored, int kCount>
+HWY_INLINE void load_vectors(const std::byte* source, [[maybe_unused]] const float* factor,
+                             F32Vector (&found)[kCount]) {
+  constexpr std::int64_t kBytes = kF32Lanes * kElementBytes<kStored>;
+  constexpr bool kInUnits = kStored == DType::fp8_e4m3 && kCount % 2 == 0;
+  if constexpr (kInUnits) {
+    for (int v = 0; v < kCount; v += 2) {
+      F32Vector units[2];
+      load_e4m3_units(source + v * kBytes, units);
+      found[v] = units[0];
+      found[v + 1] = units[1];
+    }
+  } else {
+    for (int v = 0; v < kCount; ++v) found[v] = load_as_f32<kStored>(source + v * kBytes);
+  }
+  if constexpr (is_code(kStored)) {
+    const F32Vector by = hn::Set(F32Tag(), kInUnits ? *factor : *factor / code_unit(kStored));
+    for (F32Vector& vector : found) vector = hn::Mul(vector, by);
+  }
+}
+
+// step(number of vectors, column) for the whole vectors of a row, as many at once as are made at once; the first column
+// behind them.
+template <DType kStored, typename Step>
+HWY_INLINE std::int64_t over_vectors(std::int64_t width, const Step& step) {
+  constexpr int kWide = kStored == DType::fp8_e4m3 ? 2 : 1;
+  std::int64_t column = 0;
+  for (; column + kWide * kF32Lanes <= width; column += kWide * kF32Lanes) {
+    step(std::integral_constant<int, kWide>(), column);
+  }
+  if (column + kF32Lanes > width) return column;
+  step(std::integral_constant<int, 1>(), column);
+  return column + kF32Lanes;
+}
+
+template <DType kStored>
+inline float element(const std::byte* row, [[maybe_unused]] const float* factor,
+                     std::int64_t index) {
+  const float number = widen_one(kStored, row + index * kElementBytes<kStored>);
+  if constexpr (!is_code(kStored)) return number;
+  return number * (*factor / code_unit(kStored));
+}
+
+// Rows are prefetched while those before them are multiplied: faster on Cascade Lake, never on Sapphire Rapids with AMX.
+#if defined(__x86_64__) && !defined(__AMX_BF16__)
+inline constexpr bool kPrefetchesRows = true;
+#else
+inline constexpr bool kPrefetchesRows = false;
+#endif
+HWY_INLINE void prefetch_row(const std::byte* row, std::int64_t bytes) {
+  if (!kPrefetchesRows) return;
+  for (std::int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(row + byte);
 }
 
 // out[r · row_stride + i · key_stride] ← rows[r · width …] · keys[i]
 template <DType kStored>
 HWY_INLINE void dot_products(const float* rows, std::int64_t width,
-                             const std::byte* const (&keys)[kKeysAtOnce], float* out,
-                             std::int64_t row_stride, std::int64_t key_stride) {
+                             const std::byte* const (&keys)[kKeysAtOnce], const float* factors,
+                             float* out, std::int64_t row_stride, std::int64_t key_stride) {
   const F32Tag f32;
   F32Vector sums[kRowsAtOnce * kKeysAtOnce];
   for (F32Vector& sum : sums) sum = hn::Zero(f32);
-  std::int64_t k = 0;
-  for (; k + kF32Lanes <= width; k += kF32Lanes) {
-    F32Vector found[kKeysAtOnce];
+  const std::int64_t k = over_vectors<kStored>(width, [&](auto vectors, std::int64_t column) {
+    constexpr int kVectors = decltype(vectors)::value;
+    F32Vector found[kKeysAtOnce][kVectors];
     for (int i = 0; i < kKeysAtOnce; ++i) {
-      found[i] = load_as_f32<kStored>(keys[i] + k * kElementBytes<kStored>);
+      load_vectors<kStored>(keys[i] + column * kElementBytes<kStored>, factors + i, found[i]);
     }
-    for (int r = 0; r < kRowsAtOnce; ++r) {
-      const F32Vector row = hn::LoadU(f32, rows + r * width + k);
-      for (int i = 0; i < kKeysAtOnce; ++i) {
-        sums[r * kKeysAtOnce + i] = hn::MulAdd(row, found[i], sums[r * kKeysAtOnce + i]);
+    for (int v = 0; v < kVectors; ++v) {
+      for (int r = 0; r < kRowsAtOnce; ++r) {
+        const F32Vector row = hn::LoadU(f32, rows + r * width + column + v * kF32Lanes);
+        for (int i = 0; i < kKeysAtOnce; ++i) {
+          sums[r * kKeysAtOnce + i] = hn::MulAdd(row, found[i][v], sums[r * kKeysAtOnce + i]);
+        }
+      }
+    }
+  });
+  alignas(64) float totals[kRowsAtOnce * kKeysAtOnce];
+  sum_lanes(sums, totals);
+  for (std::int64_t j = k; j < width; ++j) {
+    for (int i = 0; i < kKeysAtOnce; ++i) {
+      const float key = element<kStored>(keys[i], factors + i, j);
+      for (int r = 0; r < kRowsAtOnce; ++r) {
+        totals[r * kKeysAtOnce + i] += rows[r * width + j] * key;
       }
     }
   }
-  alignas(64) float totals[kRowsAtOnce * kKeysAtOnce];
-  sum_lanes(sums, totals);
   for (int r = 0; r < kRowsAtOnce; ++r) {
     for (int i = 0; i < kKeysAtOnce; ++i) {
-      float total = totals[r * kKeysAtOnce + i];
-      for (std::int64_t j = k; j < width; ++j) {
-        total += rows[r * width + j] * element<kStored>(keys[i], j);
-      }
-      out[r * row_stride + i * key_stride] = total;
+      out[r * row_stride + i * key_stride] = totals[r * kKeysAtOnce + i];
     }
   }
 }
@@ -87,39 +146,49 @@ HWY_INLINE float multiply_add(float a, float b, float c) {
   return hn::GetLane(hn::MulAdd(hn::Set(f32, a), hn::Set(f32, b), hn::Set(f32, c)));
 }
 
+// The rows of some keys: `factors` are read of codes.
+struct ValueRows {
+  const std::byte* const* rows;  // [count]
+  const float* factors;          // [count]
+  int count;
+};
+
 #if defined(__aarch64__)
 // sums [kRowsAtOnce, width] (+)= Σ weights[r · row_stride + s · key_stride] · values[s] of kKeysAtOnce keys.
 template <DType kStored>
 HWY_INLINE void add_keys(const float* weights, std::int64_t row_stride, std::int64_t key_stride,
-                         const std::byte* const* values, std::int64_t width, bool starts,
-                         float* sums) {
+                         const ValueRows& values, int first, std::int64_t width, float* sums) {
   const F32Tag f32;
-  F32Vector factors[kRowsAtOnce][kKeysAtOnce];
+  const bool starts = first == 0;
+  F32Vector weight[kRowsAtOnce][kKeysAtOnce];
   for (int r = 0; r < kRowsAtOnce; ++r) {
     for (int s = 0; s < kKeysAtOnce; ++s) {
-      factors[r][s] = hn::Set(f32, weights[r * row_stride + s * key_stride]);
+      weight[r][s] = hn::Set(f32, weights[r * row_stride + s * key_stride]);
     }
   }
-  std::int64_t k = 0;
-  for (; k + kF32Lanes <= width; k += kF32Lanes) {
-    F32Vector found[kKeysAtOnce];
+  std::int64_t k = over_vectors<kStored>(width, [&](auto vectors, std::int64_t column) {
+    constexpr int kVectors = decltype(vectors)::value;
+    F32Vector found[kKeysAtOnce][kVectors];
     for (int s = 0; s < kKeysAtOnce; ++s) {
-      found[s] = load_as_f32<kStored>(values[s] + k * kElementBytes<kStored>);
+      load_vectors<kStored>(values.rows[first + s] + column * kElementBytes<kStored>,
+                            values.factors + first + s, found[s]);
     }
-    for (int r = 0; r < kRowsAtOnce; ++r) {
-      float* at = sums + r * width + k;
-      F32Vector sum = starts ? hn::Zero(f32) : hn::LoadU(f32, at);
-      for (int s = 0; s < kKeysAtOnce; ++s) sum = hn::MulAdd(factors[r][s], found[s], sum);
-      hn::StoreU(sum, f32, at);
+    for (int v = 0; v < kVectors; ++v) {
+      for (int r = 0; r < kRowsAtOnce; ++r) {
+        float* at = sums + r * width + column + v * kF32Lanes;
+        F32Vector sum = starts ? hn::Zero(f32) : hn::LoadU(f32, at);
+        for (int s = 0; s < kKeysAtOnce; ++s) sum = hn::MulAdd(weight[r][s], found[s][v], sum);
+        hn::StoreU(sum, f32, at);
+      }
     }
-  }
+  });
   for (; k < width; ++k) {
     for (int r = 0; r < kRowsAtOnce; ++r) {
       float& sum = sums[r * width + k];
       if (starts) sum = 0.0f;
       for (int s = 0; s < kKeysAtOnce; ++s) {
-        sum = multiply_add(weights[r * row_stride + s * key_stride], element<kStored>(values[s], k),
-                           sum);
+        const float value = element<kStored>(values.rows[first + s], values.factors + first + s, k);
+        sum = multiply_add(weights[r * row_stride + s * key_stride], value, sum);
       }
     }
   }
@@ -131,12 +200,11 @@ HWY_INLINE void add_keys(const float* weights, std::int64_t row_stride, std::int
 // of a cache of four ways.
 template <DType kStored>
 HWY_INLINE void add_weighted(const float* weights, std::int64_t row_stride, std::int64_t key_stride,
-                             const std::byte* const* values, int count, std::int64_t width,
-                             float* sums, float* const (&outs)[kRowsAtOnce]) {
+                             const ValueRows& values, std::int64_t width, float* sums,
+                             float* const (&outs)[kRowsAtOnce]) {
   const F32Tag f32;
-  for (int s = 0; s < count; s += kKeysAtOnce) {
-    add_keys<kStored>(weights + s * key_stride, row_stride, key_stride, values + s, width, s == 0,
-                      sums);
+  for (int s = 0; s < values.count; s += kKeysAtOnce) {
+    add_keys<kStored>(weights + s * key_stride, row_stride, key_stride, values, s, width, sums);
   }
   for (int r = 0; r < kRowsAtOnce; ++r) {
     const float* sum = sums + r * width;
@@ -153,21 +221,24 @@ HWY_INLINE void add_weighted(const float* weights, std::int64_t row_stride, std:
 // all keys at a time; `sums` is for targets that do otherwise.
 template <DType kStored>
 HWY_INLINE void add_weighted(const float* weights, std::int64_t row_stride, std::int64_t key_stride,
-                             const std::byte* const* values, int count, std::int64_t width,
+                             const ValueRows& values, std::int64_t width,
                              [[maybe_unused]] float* sums, float* const (&outs)[kRowsAtOnce]) {
   const F32Tag f32;
   std::int64_t k = 0;
   constexpr std::int64_t kColumns = kVectorsAtOnce * kF32Lanes;
+  constexpr int kAhead = 8;  // keys
   for (; k + kColumns <= width; k += kColumns) {
+    const std::int64_t place = k * kElementBytes<kStored>;
     F32Vector sums[kRowsAtOnce][kVectorsAtOnce];
     for (auto& row_sums : sums) {
       for (F32Vector& sum : row_sums) sum = hn::Zero(f32);
     }
-    for (int s = 0; s < count; ++s) {
-      F32Vector found[kVectorsAtOnce];
-      for (int v = 0; v < kVectorsAtOnce; ++v) {
-        found[v] = load_as_f32<kStored>(values[s] + (k + v * kF32Lanes) * kElementBytes<kStored>);
+    for (int s = 0; s < values.count; ++s) {
+      if (s + kAhead < values.count) {
+        prefetch_row(values.rows[s + kAhead] + place, kColumns * kElementBytes<kStored>);
       }
+      F32Vector found[kVectorsAtOnce];
+      load_vectors<kStored>(values.rows[s] + place, values.factors + s, found);
       for (int r = 0; r < kRowsAtOnce; ++r) {
         const F32Vector weight = hn::Set(f32, weights[r * row_stride + s * key_stride]);
         for (int v = 0; v < kVectorsAtOnce; ++v) {
@@ -185,9 +256,9 @@ HWY_INLINE void add_weighted(const float* weights, std::int64_t row_stride, std:
   for (int r = 0; r < kRowsAtOnce; ++r) {
     for (std::int64_t j = k; j < width; ++j) {
       float sum = 0.0f;
-      for (int s = 0; s < count; ++s) {
-        sum = multiply_add(weights[r * row_stride + s * key_stride], element<kStored>(values[s], j),
-                           sum);
+      for (int s = 0; s < values.count; ++s) {
+        sum = multiply_add(weights[r * row_stride + s * key_stride],
+                           element<kStored>(values.rows[s], values.factors + s, j), sum);
       }
       outs[r][j] += sum;
     }

@@ -121,22 +121,33 @@ template <typename Narrow> inline void narrow_codes(U32Vector codes, void* targe
   store_anywhere(hn::DemoteTo(narrow, hn::BitCast(i32, codes)), narrow, target);
 }
 
-// kF32Lanes elements at any address, as f32.
+// kF32Lanes elements at any address, as f32; and two vectors of e4m3 numbers, in units of kE4m3Unit.
 #if defined(__aarch64__)
 // The bits of a code are those of a half 2^8 times smaller, one place further left, and halves are converted exactly: half
 // of what decode_small_float() takes.
+inline constexpr float kE4m3Unit = 256.0f;
+inline float16x8_t halves_of_e4m3(uint16x8_t codes) {
+  const int16x8_t moved = vshrq_n_s16(vreinterpretq_s16_u16(vshlq_n_u16(codes, 8)), 1);
+  const uint16x8_t magnitude = vandq_u16(codes, vdupq_n_u16(0x7f));
+  const uint16x8_t nan = vandq_u16(vceqq_u16(magnitude, vdupq_n_u16(0x7f)), vdupq_n_u16(0x7e00));
+  const uint16x8_t half = vandq_u16(vreinterpretq_u16_s16(moved), vdupq_n_u16(0xbfff));
+  return vreinterpretq_f16_u16(vorrq_u16(half, nan));
+}
+inline void load_e4m3_units(const void* source, F32Vector (&units)[2]) {
+  const uint8x8_t codes = vld1_u8(static_cast<const std::uint8_t*>(source));
+  const float16x8_t halves = halves_of_e4m3(vmovl_u8(codes));
+  units[0] = F32Vector{vcvt_f32_f16(vget_low_f16(halves))};
+  units[1] = F32Vector{vcvt_f32_f16(vget_high_f16(halves))};
+}
 inline F32Vector load_e4m3(const void* source) {
   std::uint32_t four;
   __builtin_memcpy(&four, source, sizeof(four));
-  const uint16x4_t codes = vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(four))));
-  const int16x4_t moved = vshr_n_s16(vreinterpret_s16_u16(vshl_n_u16(codes, 8)), 1);
-  const uint16x4_t magnitude = vand_u16(codes, vdup_n_u16(0x7f));
-  const uint16x4_t nan = vand_u16(vceq_u16(magnitude, vdup_n_u16(0x7f)), vdup_n_u16(0x7e00));
-  const uint16x4_t half = vorr_u16(vand_u16(vreinterpret_u16_s16(moved), vdup_n_u16(0xbfff)), nan);
-  return F32Vector{vmulq_n_f32(vcvt_f32_f16(vreinterpret_f16_u16(half)), 256.0f)};
+  const float16x8_t halves = halves_of_e4m3(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(four))));
+  return F32Vector{vmulq_n_f32(vcvt_f32_f16(vget_low_f16(halves)), kE4m3Unit)};
 }
 #elif defined(__F16C__)
 // The same by VCVTPH2PS, which takes subnormal halves whatever the modes of the thread are.
+inline constexpr float kE4m3Unit = 256.0f;
 #if defined(__AVX512BW__)
 inline __m256i load_bytes_as_words(const void* source) {
   return _mm256_cvtepu8_epi16(_mm_loadu_si128(static_cast<const __m128i*>(source)));
@@ -158,7 +169,18 @@ inline F32Vector load_e4m3(const void* source) {
   const __mmask16 is_nan = _mm256_cmpeq_epi16_mask(without_sign, _mm256_set1_epi16(0xff));
   // Infinity's exponent in place of its own: a NaN that keeps its sign.
   const __m256i number = _mm256_mask_add_epi16(half, is_nan, half, _mm256_set1_epi16(0x4000));
-  return hn::Mul(widen_halves(number), hn::Set(F32Tag(), 256.0f));
+  return hn::Mul(widen_halves(number), hn::Set(F32Tag(), kE4m3Unit));
+}
+inline void load_e4m3_units(const void* source, F32Vector (&units)[2]) {
+  const __m512i codes =
+      _mm512_cvtepu8_epi16(_mm256_loadu_si256(static_cast<const __m256i*>(source)));
+  const __m512i moved = _mm512_srai_epi16(_mm512_slli_epi16(codes, 8), 1);
+  const __m512i half = _mm512_and_si512(moved, _mm512_set1_epi16(static_cast<short>(0xbfff)));
+  const __m512i without_sign = _mm512_or_si512(codes, _mm512_set1_epi16(0x80));
+  const __mmask32 is_nan = _mm512_cmpeq_epi16_mask(without_sign, _mm512_set1_epi16(0xff));
+  const __m512i number = _mm512_mask_add_epi16(half, is_nan, half, _mm512_set1_epi16(0x4000));
+  units[0] = widen_halves(_mm512_castsi512_si256(number));
+  units[1] = widen_halves(_mm512_extracti64x4_epi64(number, 1));
 }
 #else
 inline __m128i load_bytes_as_words(const void* source) {
@@ -180,12 +202,27 @@ inline F32Vector load_e4m3(const void* source) {
   const __m128i without_sign = _mm_or_si128(codes, _mm_set1_epi16(0x80));
   const __m128i is_nan = _mm_cmpeq_epi16(without_sign, _mm_set1_epi16(0xff));
   const __m128i number = _mm_or_si128(half, _mm_srli_epi16(is_nan, 1));  // NaN keeps its sign
-  return hn::Mul(widen_halves(number), hn::Set(F32Tag(), 256.0f));
+  return hn::Mul(widen_halves(number), hn::Set(F32Tag(), kE4m3Unit));
+}
+inline void load_e4m3_units(const void* source, F32Vector (&units)[2]) {
+  const __m256i codes = _mm256_cvtepu8_epi16(_mm_loadu_si128(static_cast<const __m128i*>(source)));
+  const __m256i moved = _mm256_srai_epi16(_mm256_slli_epi16(codes, 8), 1);
+  const __m256i half = _mm256_and_si256(moved, _mm256_set1_epi16(static_cast<short>(0xbfff)));
+  const __m256i without_sign = _mm256_or_si256(codes, _mm256_set1_epi16(0x80));
+  const __m256i is_nan = _mm256_cmpeq_epi16(without_sign, _mm256_set1_epi16(0xff));
+  const __m256i number = _mm256_or_si256(half, _mm256_srli_epi16(is_nan, 1));
+  units[0] = widen_halves(_mm256_castsi256_si128(number));
+  units[1] = widen_halves(_mm256_extracti128_si256(number, 1));
 }
 #endif
 #else
+inline constexpr float kE4m3Unit = 1.0f;
 inline F32Vector load_e4m3(const void* source) {
   return decode_small_float<kE4M3>(widen_codes<std::uint8_t>(source));
+}
+inline void load_e4m3_units(const void* source, F32Vector (&units)[2]) {
+  units[0] = load_e4m3(source);
+  units[1] = load_e4m3(static_cast<const std::uint8_t*>(source) + kF32Lanes);
 }
 #endif
 #if !defined(__F16C__)
