@@ -10,14 +10,27 @@
 namespace quire::cpu {
 namespace {
 
-#if defined(__x86_64__)
-constexpr Target kCompiled[] = {Target::amx, Target::avx512, Target::avx512_vnni, Target::avx2,
-                                Target::portable};
-#elif defined(__aarch64__)
-constexpr Target kCompiled[] = {Target::neon_bf16, Target::neon, Target::portable};
-#else
-constexpr Target kCompiled[] = {Target::portable};
+constexpr Target kCompiled[] = {
+#if defined(QUIRE_HAS_AMX)
+    Target::amx,
 #endif
+#if defined(QUIRE_HAS_AVX512)
+    Target::avx512,
+#endif
+#if defined(QUIRE_HAS_AVX512_VNNI)
+    Target::avx512_vnni,
+#endif
+#if defined(QUIRE_HAS_AVX2)
+    Target::avx2,
+#endif
+#if defined(QUIRE_HAS_NEON_BF16)
+    Target::neon_bf16,
+#endif
+#if defined(QUIRE_HAS_NEON)
+    Target::neon,
+#endif
+    Target::portable,
+};
 
 constexpr Target kAll[] = {Target::portable, Target::avx2, Target::avx512_vnni, Target::avx512,
                            Target::amx,      Target::neon, Target::neon_bf16};
@@ -100,7 +113,7 @@ std::string_view forced_target_name() {
 }
 
 std::string why_not(Target target) {
-  if (!is_compiled(target)) return "not compiled for this architecture";
+  if (!is_compiled(target)) return "not compiled in this build";
   if (!has_instructions(target)) return "this processor or system lacks its instructions";
   const std::optional<Target> forced = forced_target();
   return forced.value_or(target) == target ? ""

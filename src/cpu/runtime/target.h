@@ -27,7 +27,7 @@ std::optional<Target> target_from_name(std::string_view text);
 // Those this build contains, best first.
 std::span<const Target> compiled_targets();
 
-// Empty if the target may run here; otherwise why not: not compiled for this architecture,
+// Empty if the target may run here; otherwise why not: not compiled in this build,
 // instructions missing, AMX refused by the system, or another one forced by QUIRE_CPU_TARGET. Throws
 // Error where that names none that may run here.
 std::string why_not(Target target);
