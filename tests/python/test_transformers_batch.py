@@ -2,6 +2,7 @@
 """generate_batch: continuous batching on the paged cache of transformers, read and written by Quire."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,10 +11,11 @@ from outside import seeded
 from outside.generation import NEW, generate
 from outside.tiny_models import left_padded, prompts, rival_of, tiny_model
 from transformers import GenerationConfig
+from transformers.generation.continuous_batching.input_outputs import ContinuousBatchingIOs
 
 import quire
 import quire.integrations.transformers as integration
-from quire.integrations.transformers import continuous
+from quire.integrations.transformers import continuous, registration
 from quire.integrations.transformers.rings import ring_table
 
 integration.register()
@@ -70,6 +72,45 @@ def test_generate_batch(name, tokens_at_once):
     results = generate_batch(model, requests, tokens_at_once, new=12, **OPTIONS.get(name, {}))
     assert [result.generated_tokens for result in results] == expected
     assert model.config._attn_implementation == "quire"
+
+
+@pytest.mark.skipif(torch.get_default_device().type != "cuda", reason="the CPU has no streams")
+def test_inputs_are_not_reset_after_the_first_batch_is_there(monkeypatch):
+    """However late a loaded GPU comes to what transformers queues on the current stream."""
+    reset = ContinuousBatchingIOs._reset_static_tensors
+
+    def reset_late(io, full_reset=False):
+        if full_reset and io.device.type == "cuda":
+            torch.cuda._sleep(500_000_000)  # cycles: a quarter of a second
+        reset(io, full_reset)
+
+    monkeypatch.setattr(ContinuousBatchingIOs, "_reset_static_tensors", reset_late)
+    model, (request,) = tiny_model("llama"), prompts((37,))
+    expected = generate(model, "sdpa", left_padded([request]), max_new_tokens=12)[0, len(request) :].tolist()
+    model.set_attn_implementation("quire")
+    (result,) = generate_batch(model, [request], 256, new=12)
+    assert result.generated_tokens == expected
+
+
+@pytest.mark.parametrize(
+    "attention, device, waits",
+    [("quire_flash", "cuda:0", True), ("quire_flash", "cpu", False), ("sdpa", "cuda:0", False)],
+)
+def test_only_a_gpu_of_quire_waits_for_the_batch_processor(attention, device, waits, monkeypatch):
+    found = []
+
+    def stream(device):
+        return SimpleNamespace(synchronize=lambda: found.append(f"waited for {device}"))
+
+    def make(manager):
+        found.append("made")
+        return manager
+
+    monkeypatch.setattr(torch.cuda, "current_stream", stream)
+    model = SimpleNamespace(config=SimpleNamespace(_attn_implementation=attention), device=torch.device(device))
+    manager = SimpleNamespace(model=model)
+    assert registration._create_batch_processor(make, manager) is manager
+    assert found == ["made", "waited for cuda:0"][: 1 + waits]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache, GenerationMixin, PreTrainedModel
 from transformers.generation.continuous_batching import continuous_api, initialization
 
@@ -22,15 +23,17 @@ BATCH_NAME = "quire_flash"
 def register() -> None:
     """Make `attn_implementation="quire"` known to transformers. Calling it twice does nothing more.
 
-    Three methods of transformers are wrapped, and act as before for every other attention: the one that makes the
-    cache of `generate` (a PagedCache, where the caller gave none and asked for none), and two that decide
-    whether `generate_batch` takes an attention and whether it gets block tables.
+    Four functions of transformers are wrapped, and act as before for every other attention: the one that makes the
+    cache of `generate` (a PagedCache, where the caller gave none and asked for none), two that decide
+    whether `generate_batch` takes an attention and whether it gets block tables, and the one that makes or resets
+    what `generate_batch` works with, which is waited for on a GPU.
     """
     AttentionInterface.register(NAME, attention)
     AttentionInterface.register(BATCH_NAME, attention)
     AttentionMaskInterface.register(NAME, step_mask)
     _wrap(GenerationMixin, "_prepare_cache_for_generation", _prepare_cache)
     _wrap(continuous_api.ContinuousBatchingManager, "switch_to_cb_friendly_attn", _switch_attention)
+    _wrap(continuous_api.ContinuousBatchingManager, "_create_batch_processor", _create_batch_processor)
     if hasattr(initialization, "ATTN_TYPE_TO_ALLOCATOR"):
         _wrap(initialization, "ensure_decode_fast_path_is_available", _allow_block_tables)
 
@@ -80,6 +83,15 @@ def _switch_attention(original: Callable[..., Any], manager: Any, model: Any, *a
         if isinstance(part, PreTrainedModel) and part.config._attn_implementation == NAME:
             part.config._attn_implementation_internal = BATCH_NAME
     manager._original_attn_impl = NAME  # transformers sets it again when the manager stops
+
+
+def _create_batch_processor(original: Callable[..., Any], manager: Any, *args: Any, **kwargs: Any) -> Any:
+    """transformers fills inputs and outputs with zeros on the current stream, which its own streams do not wait for."""
+    processor = original(manager, *args, **kwargs)
+    model = manager.model
+    if model.config._attn_implementation == BATCH_NAME and model.device.type == "cuda":
+        torch.cuda.current_stream(model.device).synchronize()
+    return processor
 
 
 def _allow_block_tables(original: Callable[..., Any], config: Any, cb_config: Any, *args: Any, **kwargs: Any) -> None:
