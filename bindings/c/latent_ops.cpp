@@ -45,7 +45,6 @@ MlaPrefillArgs read_mla_prefill(const Reader& in, const quire_mla_prefill_args& 
 
 MlaDecodeArgs read_mla_decode(const Reader& in, const quire_mla_decode_args& from) {
   static const MlaDecodeArgs defaults{};
-  in.is_zero("reserved", from.reserved);
   return {
       .q = in.tensor("q", from.q),
       .row_offsets = in.indices("row_offsets", from.row_offsets),
@@ -65,6 +64,7 @@ MlaDecodeArgs read_mla_decode(const Reader& in, const quire_mla_decode_args& fro
       .out = in.tensor("out", from.out),
       .lse = in.optional_tensor("lse", from.lse),
       .batch_invariant = in.flag("batch_invariant", from.batch_invariant),
+      .allow_fp8_products = in.flag("allow_fp8_products", from.allow_fp8_products),
       .key_lengths = in.optional_indices("key_lengths", from.key_lengths),
   };
 }

@@ -101,6 +101,7 @@ MlaDecodeArgs read_mla_decode(ArgumentReader& in) {
       .out = in.tensor("out", Access::write),
       .lse = in.optional_tensor("lse", Access::write),
       .batch_invariant = in.value<bool>("batch_invariant"),
+      .allow_fp8_products = in.value<bool>("allow_fp8_products"),
       .key_lengths = in.optional_indices("key_lengths"),
   };
 }

@@ -75,6 +75,7 @@ def mla_decode(
     return_lse: bool = False,
     out: Array | None = None,
     batch_invariant: bool = False,
+    allow_fp8_products: bool = False,
     key_lengths: Array | None = None,
 ) -> Array | tuple[Array, Array]:
     """Latent attention for 1 to 8 new tokens per sequence in the absorbed form: K and V are never built.
@@ -100,6 +101,9 @@ def mla_decode(
         Absorbed: [tokens, heads, latent].
     batch_invariant : bool
         A sequence's result is the same bits in any batch.
+    allow_fp8_products : bool
+        Over a cache whose latents are float8_e4m3, let a kernel round the absorbed queries and the softmax weights to it
+        and multiply on fp8 tensor cores.
     key_lengths : uint32 array [batch], optional
         The keys of a sequence, as in `flash_attention`; not together with freqs_cis.
 
@@ -146,6 +150,7 @@ def mla_decode(
         out=out,
         lse=lse,
         batch_invariant=batch_invariant,
+        allow_fp8_products=allow_fp8_products,
         key_lengths=key_lengths,
     )
     return (out, lse) if return_lse else out

@@ -21,7 +21,8 @@ class MlaDecodeCase final : public OpCase {
         mask_(read_mask(fields, cache_, lengths_)),
         sinks_(fields.flag("sinks", false)),
         lse_(fields.flag("lse", true)),
-        batch_invariant_(fields.flag("batch_invariant", false)) {
+        batch_invariant_(fields.flag("batch_invariant", false)),
+        allow_fp8_products_(fields.flag("allow_fp8_products", false)) {
     if (lengths_.max_added() > kMlaDecodeMaxNewTokens) fields.fail("'lengths.new' is above 8");
     if (!lengths_.given_keys.empty() && latent_.finishes_rows()) {
       fields.fail("'lengths.keys' needs rows that are finished");
@@ -55,6 +56,7 @@ class MlaDecodeCase final : public OpCase {
                             {tokens, heads, absorbed_ ? latent_.latent : latent_.value});
     if (lse_) args.lse = built.output("lse", DType::f32, {tokens, heads});
     args.batch_invariant = batch_invariant_;
+    args.allow_fp8_products = allow_fp8_products_;
     args.key_lengths = build_key_lengths(memory, lengths_);
     if (latent_.finishes_rows()) {
       built.written_rows({.cache = args.cache, .layer = args.layer, .lengths = lengths_});
@@ -118,6 +120,7 @@ class MlaDecodeCase final : public OpCase {
   bool sinks_;
   bool lse_;
   bool batch_invariant_;
+  bool allow_fp8_products_;
 };
 
 }  // namespace

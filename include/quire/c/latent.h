@@ -98,7 +98,7 @@ typedef struct quire_mla_decode_args {
   const DLTensor* sinks;        // f32 [heads]
   const DLTensor* lse;          // f32 [tokens, heads]; written
   int32_t batch_invariant;      // 0 or 1: a sequence's result is the same bits in any batch
-  int32_t reserved;             // 0
+  int32_t allow_fp8_products;   // 0 or 1
   const DLTensor* key_lengths;  // u32 [batch]: keys of a sequence; NULL: cached and new tokens
 } quire_mla_decode_args;
 

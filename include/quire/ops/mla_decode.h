@@ -44,6 +44,10 @@ struct MlaDecodeArgs {
   TensorView out;                     // [tokens, heads, value], absorbed: [tokens, heads, latent]
   std::optional<TensorView> lse{};    // f32 [tokens, heads]
   bool batch_invariant = false;       // a sequence's result is the same bits in any batch
+  // Lets a kernel over e4m3 latents round q' and the softmax weights to e4m3 and multiply on fp8 tensor
+  // cores: each 128 latent columns of a row of q' by their own power of two, the rope columns where those of
+  // the cache are e4m3 too. Results are some percent of a weight off.
+  bool allow_fp8_products = false;
   // u32 [batch]: the keys of a sequence, as in flash_attention. Not together with freqs_cis: new rows are
   // keys of their own.
   std::optional<TensorView> key_lengths{};
@@ -65,6 +69,7 @@ struct MlaDecodeProblem {
   MaskSummary mask{};
   bool finishes_rows = true;
   bool batch_invariant = false;
+  bool allow_fp8_products = false;
   std::int64_t alignment = 1;  // bytes, of every row of q, out and the cache
 
   bool operator==(const MlaDecodeProblem&) const = default;

@@ -135,6 +135,7 @@ MlaDecodeProblem validate(const MlaDecodeArgs& args) {
           .mask = args.mask.summary(),
           .finishes_rows = finishes_rows(args),
           .batch_invariant = args.batch_invariant,
+          .allow_fp8_products = args.allow_fp8_products,
           .alignment = std::min({ops::row_alignment(args.q), ops::row_alignment(args.out),
                                  ops::row_alignment(args.cache.blocks)})};
 }

@@ -59,7 +59,7 @@ template <typename Visit> void for_fields(MlaDecodeArgs& args, Visit&& visit) {
   visit(args.freqs_cis), visit(args.kv_norm_gamma), visit(args.kv), visit(args.w_uk);
   visit(args.w_uk_scale), visit(args.w_uv), visit(args.w_uv_scale), visit(args.scale);
   visit(args.epsilon), visit(args.mask), visit(args.sinks), visit(args.out), visit(args.lse);
-  visit(args.batch_invariant), visit(args.key_lengths);
+  visit(args.batch_invariant), visit(args.allow_fp8_products), visit(args.key_lengths);
 }
 template <typename Visit> void for_fields(MlaIndexerArgs& args, Visit&& visit) {
   visit(args.q), visit(args.q_scale), visit(args.row_offsets), visit(args.cache);
