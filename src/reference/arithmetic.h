@@ -28,7 +28,7 @@ struct Arithmetic {
   static const Arithmetic naive;
   static const Arithmetic crossed;
   static constexpr Arithmetic random(std::uint8_t seed) { return {Kind::random, seed}; }
-  // Whether this evaluation multiplies in fp8 where the caller allows it.
+  // Whether this evaluation multiplies in fp8 where the caller, or the op, allows it.
   constexpr bool takes_fp8_products() const {
     return kind != Kind::exact && (kind != Kind::random || seed % 4 < 2);
   }

@@ -10,16 +10,15 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// NaN if any score is NaN, -inf if there are none.
-double largest(std::span<const double> scores) {
+}  // namespace
+
+double largest_score(std::span<const double> scores) {
   double maximum = -kInfinity;
   for (const double score : scores) {
     if (score > maximum || std::isnan(score)) maximum = score;
   }
   return maximum;
 }
-
-}  // namespace
 
 double modify_score(const ScoreModifier& modifier, double raw, std::int64_t query, std::int64_t key,
                     Arithmetic arithmetic, DType dtype) {
@@ -39,7 +38,7 @@ double modify_score(const ScoreModifier& modifier, double raw, std::int64_t quer
 AttentionRow attend(std::span<const double> scores, std::span<const std::span<const double>> values,
                     std::int64_t value_dim, Arithmetic arithmetic, DType dtype) {
   AttentionRow row{.out = std::vector<double>(static_cast<std::size_t>(value_dim), 0.0)};
-  const double maximum = largest(scores);
+  const double maximum = largest_score(scores);
   if (maximum == -kInfinity) return row;
   std::vector<double> weights;
   double sum = 0.0;
@@ -67,7 +66,7 @@ AttentionRow attend_fp8(std::span<const double> scores,
                         DType dtype) {
   constexpr double kLargestWeight = 256.0;
   AttentionRow row{.out = std::vector<double>(static_cast<std::size_t>(value_dim), 0.0)};
-  const double maximum = largest(scores);
+  const double maximum = largest_score(scores);
   if (maximum == -kInfinity) return row;
   double sum = 0.0;
   for (std::size_t j = 0; j < scores.size(); ++j) {
@@ -101,7 +100,7 @@ AttentionRow merge(const AttentionRow& left, const AttentionRow& right, Arithmet
   if (left.lse == -kInfinity) return right;
   if (right.lse == -kInfinity) return left;
   const double lses[] = {left.lse, right.lse};
-  const double maximum = largest(lses);
+  const double maximum = largest_score(lses);
   const double left_part = kept(std::exp(left.lse - maximum));
   const double right_part = kept(std::exp(right.lse - maximum));
   const double sum = kept(left_part + right_part);

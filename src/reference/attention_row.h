@@ -33,6 +33,9 @@ struct ScoreModifier {
 double modify_score(const ScoreModifier& modifier, double raw, std::int64_t query, std::int64_t key,
                     Arithmetic arithmetic, DType dtype);
 
+// NaN if any score is NaN, -inf if there are none.
+double largest_score(std::span<const double> scores);
+
 // Σ_j softmax(scores)_j · values[j]. Only keys that the query sees may be in the lists: what is
 // masked is not multiplied by zero, it is not here. A NaN score makes the row NaN.
 AttentionRow attend(std::span<const double> scores,

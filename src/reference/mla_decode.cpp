@@ -14,6 +14,7 @@
 #include "reference/attention_row.h"
 #include "reference/fp8_blocks.h"
 #include "reference/key_rows.h"
+#include "reference/latent_products.h"
 #include "reference/mla_rows.h"
 #include "reference/ragged.h"
 #include "reference/tensor_row.h"
@@ -78,19 +79,44 @@ std::vector<double> absorbed_query(const MlaDecodeArgs& args, const Token& token
   return q;
 }
 
+std::int64_t latent_columns(const MlaDecodeArgs& args) {
+  return args.w_uk ? args.w_uk->shape[1] : args.out.shape[2];
+}
+
+// Whether an evaluation multiplies as fp8 tensor cores do: where that is allowed, and over bf16 queries in random
+// evaluations, since kernels may then keep the digits of bf16 in sums of e4m3 and e5m2 numbers.
+bool has_fp8_products(const MlaDecodeArgs& args, Arithmetic arithmetic) {
+  const bool is_random = arithmetic.kind == Arithmetic::Kind::random;
+  return arithmetic.takes_fp8_products() &&
+         (args.allow_fp8_products || (is_random && args.q.dtype == DType::bf16)) &&
+         LatentProducts::take(args.cache.format(), latent_columns(args));
+}
+
+// The keys of a sequence in one form or the other.
+struct SequenceKeys {
+  std::int64_t count;
+  std::optional<KeyRows> rows{};
+  std::optional<LatentProducts> products{};
+};
+
 // softmax(scale · q' · row) · row[0, latent), the sink in the denominator.
 AttentionRow attend_latents(const MlaDecodeArgs& args, const Token& token, std::int64_t head,
-                            std::span<const double> q, std::span<const std::int64_t> visible,
-                            const KeyRows& rows, Arithmetic arithmetic) {
-  const std::int64_t latent = args.w_uk ? args.w_uk->shape[1] : args.out.shape[2];
+                            std::vector<double> q, std::span<const std::int64_t> visible,
+                            const SequenceKeys& keys, Arithmetic arithmetic) {
   const ScoreModifier modifier{.scale = args.scale};
-  const std::vector<std::span<const double>> keys = rows.select(visible);
-  std::vector<double> scores = dots(arithmetic, q, keys);
+  const bool is_fp8 = keys.products.has_value();
+  if (is_fp8 && args.allow_fp8_products) q = keys.products->round_query(q);
+  std::vector<double> scores =
+      is_fp8 ? keys.products->scores(q, visible) : dots(arithmetic, q, keys.rows->select(visible));
   for (std::size_t i = 0; i < scores.size(); ++i) {
     scores[i] =
         modify_score(modifier, scores[i], token.position, visible[i], arithmetic, args.q.dtype);
   }
-  AttentionRow row = attend(scores, keys, latent, arithmetic, args.q.dtype);
+  const WeightRounding rounding =
+      args.allow_fp8_products ? WeightRounding::e4m3 : WeightRounding::e4m3_and_e5m2;
+  AttentionRow row = is_fp8 ? keys.products->attend(scores, visible, rounding, args.q.dtype)
+                            : attend(scores, keys.rows->select(visible), latent_columns(args),
+                                     arithmetic, args.q.dtype);
   if (args.sinks) row = add_sink(row, args.sinks->load({head}));
   return row;
 }
@@ -110,16 +136,16 @@ std::vector<double> values_of(const Rows& w_uv, const MlaDecodeArgs& args,
 }
 
 void run_head(const MlaDecodeArgs& args, std::span<const Token> tokens, std::int64_t head,
-              const KeyRows& rows, std::int64_t num_keys, Arithmetic arithmetic) {
+              const SequenceKeys& sequence_keys, Arithmetic arithmetic) {
   const PagedKvOperand keys(args.cache.key(args.layer).with_keys(args.key_lengths));
   const Rows w_uk = load_head(args.w_uk, args.w_uk_scale, head);
   const Rows w_uv = load_head(args.w_uv, args.w_uv_scale, head);
   for (const Token& token : tokens) {
     const std::vector<double> q = absorbed_query(args, token, head, w_uk, arithmetic);
     const std::vector<std::int64_t> visible =
-        visible_keys(keys, args.mask, token, {.first = 0, .last = num_keys});
-    AttentionRow row = attend_latents(args, token, head, q, visible, rows, arithmetic);
-    if (args.w_uv) row.out = values_of(w_uv, args, std::move(row.out), arithmetic);
+        visible_keys(keys, args.mask, token, {.first = 0, .last = sequence_keys.count});
+    AttentionRow row = attend_latents(args, token, head, q, visible, sequence_keys, arithmetic);
+    if (args.w_uv) row.out = values_of(w_uv, args, row.out, arithmetic);
     store_row(row, token.index, head, args.out, args.lse);
   }
 }
@@ -145,9 +171,14 @@ void mla_decode(const MlaDecodeArgs& args, Arithmetic arithmetic) {
     const std::vector<Token>& own = tokens[static_cast<std::size_t>(sequence)];
     if (own.empty()) continue;
     const std::int64_t last = keys.num_keys(sequence, std::ssize(own));
-    const KeyRows rows(keys, sequence, 0, last, arithmetic, args.q.dtype);
+    SequenceKeys sequence_keys{.count = last};
+    if (has_fp8_products(args, arithmetic)) {
+      sequence_keys.products.emplace(keys, sequence, last, latent_columns(args), arithmetic);
+    } else {
+      sequence_keys.rows.emplace(keys, sequence, 0, last, arithmetic, args.q.dtype);
+    }
     for (std::int64_t head = 0; head < args.q.shape[1]; ++head) {
-      run_head(args, own, head, rows, last, arithmetic);
+      run_head(args, own, head, sequence_keys, arithmetic);
     }
   }
 }

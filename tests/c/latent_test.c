@@ -148,6 +148,14 @@ static void test_prefill(const batch* over) {
   CHECK_OK(quire_mla_decode(&decode, NULL));
   CHECK_NEAR(fused, absorbed, TOKENS * HEADS * VALUE);
   CHECK(fused[0] != 0.0f);
+
+  quire_mla_decode_args allowing = decode;
+  allowing.allow_fp8_products = 1;  // changes nothing: the rows are f32
+  CHECK_OK(quire_mla_decode(&allowing, NULL));
+  CHECK_NEAR(fused, absorbed, TOKENS * HEADS * VALUE);
+  allowing.allow_fp8_products = 2;
+  CHECK_STATUS(quire_mla_decode(&allowing, NULL), QUIRE_INVALID_VALUE);
+  CHECK_NAMES("mla_decode", "allow_fp8_products");
 }
 
 void test_latent(void) {

@@ -84,6 +84,7 @@ FLAGS = [
     ("fused_qkv_matmul", "allow_tf32"), ("linear", "allow_fast_accum"), ("linear", "batch_invariant"),
     ("quantize_fp8", "power_of_two_scale"), ("store_index_keys", "hadamard"),
     ("quantize_index_queries", "interleaved"), ("mla_decode", "batch_invariant"),
+    ("mla_decode", "allow_fp8_products"),
 ]
 
 

@@ -105,6 +105,16 @@ def test_prefill_with_allowed_fp8_products_is_the_same_where_there_are_none(rng)
     )
 
 
+def test_decode_with_allowed_fp8_products_is_the_same_where_there_are_none(rng):
+    mla = Layer([2], [4], rng)
+    weights = quire.absorb_kv_b_proj(mla.kv_b_proj, heads=HEADS, nope=NOPE)
+    arguments = {"w_uk": weights.w_uk, "w_uv": weights.w_uv, "kv": mla.kv, **mla.arguments()}
+    plain = quire.mla_decode(mla.q, mla.row_offsets, mla.cache, 0, **arguments)
+    np.testing.assert_array_equal(
+        quire.mla_decode(mla.q, mla.row_offsets, mla.cache, 0, allow_fp8_products=True, **arguments), plain
+    )
+
+
 def test_prefill_is_not_idempotent(rng):
     """The docstring warns of it: a second call rotates and normalises again."""
     mla = Layer([3], [4], rng)

@@ -254,6 +254,71 @@ INSTANTIATE_TEST_SUITE_P(Rows, MlaDecodeFormatTest,
                            return "bytes_" + std::to_string(info.param.row_bytes);
                          });
 
+// The rows of 576, 640 and 656 bytes with 130 latent columns.
+class MlaDecodeFp8ProductsTest : public testing::TestWithParam<RowFormat> {
+ protected:
+  static std::vector<double> evaluate(DType dtype, bool is_allowed, Arithmetic arithmetic) {
+    const MlaShape shape{.latent = 130, .row_format = GetParam()};
+    const MlaInputs inputs({.cache_lengths = {5, 60}, .new_tokens = {2, 1}}, shape, dtype, dtype);
+    MlaDecodeArgs args = inputs.decode_args();
+    args.allow_fp8_products = is_allowed;
+    reference::mla_decode(args, arithmetic);
+    return inputs.out.values();
+  }
+};
+
+// Allowed is not demanded: random evaluations judge kernels of either kind.
+TEST_P(MlaDecodeFp8ProductsTest, random_evaluations_take_and_leave_them) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const std::uint8_t seed : {0, 1, 4, 5}) {
+      EXPECT_NE(evaluate(dtype, true, Arithmetic::random(seed)),
+                evaluate(dtype, false, Arithmetic::random(seed)))
+          << int{seed};
+    }
+    for (const std::uint8_t seed : {2, 3, 6, 7}) {
+      EXPECT_EQ(evaluate(dtype, true, Arithmetic::random(seed)),
+                evaluate(dtype, false, Arithmetic::random(seed)))
+          << int{seed};
+    }
+  }
+}
+
+TEST_P(MlaDecodeFp8ProductsTest, naive_evaluation_takes_them_and_the_oracle_does_not) {
+  const std::vector<double> exact = evaluate(DType::f32, false, Arithmetic::exact);
+  EXPECT_EQ(evaluate(DType::f32, true, Arithmetic::exact), exact);
+  const std::vector<double> naive = evaluate(DType::f32, true, Arithmetic::naive);
+  expect_near(evaluate(DType::f32, false, Arithmetic::naive), exact,
+              1e-5 * largest_magnitude(exact));
+  expect_near(naive, exact, 0.1 * largest_magnitude(exact));
+  EXPECT_NE(naive, evaluate(DType::f32, false, Arithmetic::naive));
+}
+
+// Sums of 13 bits and weights of two fp8 numbers stay near those of bf16.
+TEST_P(MlaDecodeFp8ProductsTest, without_the_permission_bf16_keeps_its_digits) {
+  const std::vector<double> exact = evaluate(DType::bf16, false, Arithmetic::exact);
+  expect_near(evaluate(DType::bf16, false, Arithmetic::random(1)), exact,
+              0x1p-6 * largest_magnitude(exact));
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, MlaDecodeFp8ProductsTest,
+                         testing::Values(RowFormat::uniform(DType::fp8_e4m3, 132),
+                                         RowFormat::mla_fp8_token(130, 2),
+                                         RowFormat::mla_fp8_block(130, 2)),
+                         [](const auto& info) {
+                           return "bytes_" + std::to_string(info.param.row_bytes);
+                         });
+
+TEST(MlaDecodeTest, fp8_products_are_of_e4m3_rows_alone) {
+  const auto evaluate = [](bool is_allowed) {
+    const MlaInputs inputs({.cache_lengths = {5}, .new_tokens = {2}}, {}, DType::bf16, DType::bf16);
+    MlaDecodeArgs args = inputs.decode_args();
+    args.allow_fp8_products = is_allowed;
+    reference::mla_decode(args, Arithmetic::naive);
+    return inputs.out.values();
+  };
+  EXPECT_EQ(evaluate(true), evaluate(false));
+}
+
 TEST(MlaDecodeTest, naive_differs_from_exact_by_the_dtypes_rounding) {
   const CacheOptions options{.cache_lengths = {5, 2}, .new_tokens = {2, 3}};
   const MlaInputs exact(options, {}, DType::bf16, DType::bf16);

@@ -285,7 +285,7 @@ class Step:
         """`mla_decode` of the new tokens over the latent rows of all ranks, whose new rows are finished and stored.
 
         As `attend`; the other arguments are those of `mla_decode`: scale, w_uk, w_uv and their scales, latent_dim,
-        batch_invariant. With w_uv a rank sends `value` columns of a head, without it the latent ones.
+        batch_invariant, allow_fp8_products. With w_uv a rank sends `value` columns of a head, without it the latent ones.
         """
         return self._attend(quire.mla_decode, q, cache, layer, window, sinks, by_heads, return_lse, arguments)
 

@@ -194,8 +194,8 @@ void keep_subnormals_from_infinities(const json& object, const std::vector<Named
   }
 }
 
-// Rounding to e4m3 for products makes an infinity the largest number, which the oracle does not do, and prefill with such
-// products does not promise scores beyond 2^20 powers of two (docs/numerics.md, NaN and infinity): three edits together
+// Rounding to e4m3 for products makes an infinity the largest number, which the oracle does not do, and kernels with such
+// products do not promise scores beyond 2^20 powers of two (docs/numerics.md, NaN and infinity): three edits together
 // stay below. NaN stays NaN, and has to arrive.
 void keep_to_what_fp8_products_promise(const json& object, Edits& edits) {
   if (!object.value("allow_fp8_products", false)) return;
