@@ -277,7 +277,7 @@ foreach(heads IN ITEMS 16 32 64)
 endforeach()
 
 # MLA decode.
-foreach(family IN ITEMS pingpong swap_ab fp8_wgmma)
+foreach(family IN ITEMS pingpong swap_ab fp8_wgmma fp8_pingpong)
   quire_launch_parameters(launch_${family} "const MlaDecodeParams&" "cudaStream_t")
 endforeach()
 quire_add_variants(sm90/mla_decode bf16_pingpong INCLUDES sm90/mla_decode/pingpong/kernel.cuh
@@ -287,7 +287,11 @@ quire_add_variants(sm90/mla_decode bf16_r16 INCLUDES sm90/mla_decode/swap_ab/ker
 quire_add_variants(sm90/mla_decode fp8_r16 INCLUDES sm90/mla_decode/swap_ab/kernel.cuh
   LAUNCHES "launch_swap_ab<{MlaDecodeFp8R16|MlaDecodeFp8BlockR16}>")
 quire_add_variants(sm90/mla_decode fp8_wgmma INCLUDES sm90/mla_decode/fp8_wgmma/kernel.cuh
-  LAUNCHES "launch_fp8_wgmma<MlaDecodeFp8{R64|R128}>")
+  LAUNCHES "launch_fp8_wgmma<MlaDecodeFp8Block{R64|R128}>")
+quire_add_variants(sm90/mla_decode fp8_codes INCLUDES sm90/mla_decode/fp8_pingpong/kernel.cuh
+  LAUNCHES "launch_fp8_pingpong<MlaDecode{R64|R128}<MlaDecodeCodes>>")
+quire_add_variants(sm90/mla_decode fp8_code_pairs INCLUDES sm90/mla_decode/fp8_pingpong/kernel.cuh
+  LAUNCHES "launch_fp8_pingpong<MlaDecode{R64|R128}<MlaDecodeCodePairs>>")
 
 # The MLA prefill branch.
 quire_launch_parameters(launch_stationary "const StationaryParams&" "cudaStream_t")

@@ -38,7 +38,8 @@ TEST(PlanMlaDecodeTest, VariantsAreOrderedByTheirRows) {
     EXPECT_TRUE(names.insert(variant.name).second) << variant.name;
     if (before != nullptr && before->latents == variant.latents) {
       const bool take_others =
-          before->taken == TakenRows::without_scales && variant.taken == TakenRows::with_scales;
+          (before->taken == TakenRows::without_scales && variant.taken == TakenRows::with_scales) ||
+          before->rounds_products != variant.rounds_products;
       EXPECT_LT(before->rows, variant.rows + (take_others ? 1 : 0)) << variant.name;
     }
     before = &variant;
@@ -47,13 +48,15 @@ TEST(PlanMlaDecodeTest, VariantsAreOrderedByTheirRows) {
 
 TEST(PlanMlaDecodeTest, KernelsForFp8WgmmaFitTheMachine) {
   constexpr int kStartRegisters = 128;  // of 512 threads
-  for (const SwapAbConfig& config : {MlaDecodeFp8R64::kConfig, MlaDecodeFp8R128::kConfig}) {
+  for (const SwapAbConfig& config :
+       {MlaDecodeFp8BlockR64::kConfig, MlaDecodeFp8BlockR128::kConfig}) {
     EXPECT_LE(config.load_registers + config.score_registers + 2 * config.value_registers,
               4 * kStartRegisters);
     EXPECT_EQ(config.unit_bytes() % 128, 0);
     EXPECT_GT(config.units, SwapAbConfig::kTileUnits);  // some are on their way
   }
-  EXPECT_EQ(MlaDecodeFp8R128::kRows, MlaDecodeFp8R128::kCluster * MlaDecodeFp8R128::kConfig.rows);
+  EXPECT_EQ(MlaDecodeFp8BlockR128::kRows,
+            MlaDecodeFp8BlockR128::kCluster * MlaDecodeFp8BlockR128::kConfig.rows);
 }
 
 TEST(PlanMlaDecodeTest, KernelsForSwapAbFitTheMachine) {
@@ -109,8 +112,34 @@ TEST(PlanMlaDecodeTest, RowsOfE4m3HaveKernelsOfTheirOwn) {
               has_scales ? "fp8_block_r16" : "fp8_r16")
         << format.describe();
     problem.heads = 64;
-    EXPECT_EQ(plan_mla_decode(problem, kSms).variant->name, "fp8_r64") << format.describe();
+    EXPECT_EQ(plan_mla_decode(problem, kSms).variant->name,
+              has_scales ? "fp8_block_r64" : "fp8_code_pairs_r64")
+        << format.describe();
+    problem.heads = 128;
+    EXPECT_EQ(plan_mla_decode(problem, kSms).variant->name,
+              has_scales ? "fp8_block_r128" : "fp8_code_pairs_r128")
+        << format.describe();
   }
+}
+
+TEST(PlanMlaDecodeTest, ProductsAreRoundedForManyRowsOfThoseWhoAllowIt) {
+  for (const RowFormat& format : {RowFormat::uniform(DType::fp8_e4m3, 576),
+                                  RowFormat::mla_fp8_token(), RowFormat::mla_fp8_block()}) {
+    MlaDecodeProblem problem = absorbed(16, 4, 1);
+    problem.cache.row_format = format;
+    const std::string_view few = plan_mla_decode(problem, kSms).variant->name;
+    problem.allow_fp8_products = true;
+    EXPECT_EQ(plan_mla_decode(problem, kSms).variant->name, few) << format.describe();
+    problem.heads = 64;
+    EXPECT_EQ(plan_mla_decode(problem, kSms).variant->name, "fp8_codes_r64") << format.describe();
+    problem.heads = 128;
+    EXPECT_EQ(plan_mla_decode(problem, kSms).variant->name, "fp8_codes_r128") << format.describe();
+    problem.batch_invariant = true;
+    EXPECT_EQ(plan_mla_decode(problem, kSms).variant->name, "fp8_codes_r128") << format.describe();
+  }
+  MlaDecodeProblem bf16 = absorbed(64, 4, 1);
+  bf16.allow_fp8_products = true;
+  EXPECT_EQ(plan_mla_decode(bf16, kSms).variant->name, "bf16_r64");
 }
 
 TEST(PlanMlaDecodeTest, MultiprocessorsAreLeftOnlyWhereWorkTilesComeOutEven) {

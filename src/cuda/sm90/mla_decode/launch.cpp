@@ -123,11 +123,54 @@ void set_unit_maps(MlaDecodeParams& params) {
   params.latents = encode_tensor_map(make_tile(matrix, request), const_cast<std::byte*>(kv.keys));
 }
 
+namespace {
+
+void set_boxes(LatentPages& pages) {
+  pages.box_rows = std::gcd(pages.kv.pages.page_size(), LatentConfig::kKeys);
+  pages.box_bits = std::countr_zero(static_cast<unsigned>(pages.box_rows));
+}
+
+}  // namespace
+
 void set_row_maps(MlaDecodeParams& params) {
-  params.pages.box_rows = std::gcd(params.pages.kv.pages.page_size(), LatentConfig::kKeys);
-  params.pages.box_bits = std::countr_zero(static_cast<unsigned>(params.pages.box_rows));
+  set_boxes(params.pages);
   params.latents = swizzle_column_map(params.pages, kRowSwizzleColumn, params.pages.box_rows, 2);
   params.tails = swizzle_column_map(params.pages, kRowSwizzleColumn, params.pages.box_rows, 1);
+}
+
+void set_code_maps(MlaDecodeParams& params) {
+  set_boxes(params.pages);
+  const LatentPages& pages = params.pages;
+  const LatentRowFormat& format = params.format;
+  auto* rows = const_cast<std::byte*>(pages.kv.keys);
+  constexpr int kLatents = LatentConfig::kLatent;  // bytes
+  const auto swizzled = [&](const std::byte* base, int bytes, int columns, Swizzle swizzle) {
+    const FoldedTileRequest request{.swizzle = swizzle,
+                                    .box_rows = pages.box_rows,
+                                    .fold_chunks = columns,
+                                    .heads = HeadAxis::absent,
+                                    .l2_promotion = L2Promotion::b128};
+    return encode_tensor_map(make_folded_tile(leading_bytes(pages.kv, bytes), request),
+                             const_cast<std::byte*>(base));
+  };
+  const bool is_tile = pages.box_rows == LatentConfig::kKeys;
+  params.latents =
+      swizzled(rows, kLatents, is_tile ? kLatents / kRowSwizzleColumn : 1, Swizzle::b128);
+  params.tails =
+      format.has_fp8_rope
+          ? swizzled(rows + format.rope_offset_bytes, LatentConfig::kRope, 1, Swizzle::b64)
+          : swizzled(rows + format.rope_offset_bytes, kRowSwizzleColumn, 1, Swizzle::b128);
+  if (format.row_scales_offset_bytes < 0) return;
+  constexpr int kScales = 4;
+  const TileRequest request{.swizzle = Swizzle::none,
+                            .box_columns = kScales,
+                            .box_rows = pages.box_rows,
+                            .heads = HeadAxis::absent,
+                            .l2_promotion = L2Promotion::b128};
+  const PageMatrix matrix =
+      columns_as(leading_bytes(pages.kv, kScales * 4), DType::f32, 0, kScales);
+  params.scales =
+      encode_tensor_map(make_tile(matrix, request), rows + format.row_scales_offset_bytes);
 }
 
 namespace {

@@ -78,6 +78,9 @@ struct MlaDecodeParams {
   // but in swizzle columns rope columns of e4m3 in `tails`.
   TensorMap latents{};
   TensorMap tails{};
+  // For rows of e4m3 that are multiplied as codes, box_rows at a time: swizzle columns of 128 latents in `latents`, all of
+  // them where a box has a tile's 64 rows; rope columns in `tails`; scales that stand in the rows here.
+  TensorMap scales{};
 };
 
 // Attention over latent rows (512 latent columns that are keys and values, 64 rope columns that are keys only): sizes
@@ -89,6 +92,7 @@ struct LatentConfig {
   static constexpr int kRope = 64;
   static constexpr int kSwizzleColumnWidth = 64;  // 128 bytes of 16-bit numbers: a swizzled row
   static constexpr int kGroupRows = 64;           // of q, that a warpgroup multiplies
+  static constexpr int kFewRows = 16;             // of q, that swap_ab/ takes
   // Of a tile, that a loading warp brings: pages have a multiple.
   static constexpr int kWarpKeys = 16;
 };
@@ -100,6 +104,8 @@ void launch_pingpong(const MlaDecodeParams& params, cudaStream_t stream);
 template <typename Variant> void launch_swap_ab(const MlaDecodeParams& params, cudaStream_t stream);
 template <typename Variant>
 void launch_fp8_wgmma(const MlaDecodeParams& params, cudaStream_t stream);
+template <typename Variant>
+void launch_fp8_pingpong(const MlaDecodeParams& params, cudaStream_t stream);
 
 // Where the work of mla_decode is cut (common/split_kv/split_schedule.h).
 

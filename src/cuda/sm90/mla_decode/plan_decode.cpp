@@ -56,6 +56,10 @@ bool takes(const MlaDecodeVariant& variant, const RowFormat& format) {
 bool may_take(const MlaDecodeVariant& variant, const MlaDecodeProblem& problem,
               std::int64_t tokens) {
   if (!takes(variant, problem.cache.row_format)) return false;
+  // Rounded products are for those who allow them, and take what rows need two tiles of.
+  const bool is_wide_fp8 =
+      variant.latents == DType::fp8_e4m3 && variant.rows > LatentConfig::kFewRows;
+  if (is_wide_fp8 && variant.rounds_products != problem.allow_fp8_products) return false;
   constexpr int kTwoBlocks = 2 * LatentConfig::kGroupRows;
   return variant.rows <= kTwoBlocks ||
          (!problem.batch_invariant && problem.heads * tokens % variant.rows == 0);

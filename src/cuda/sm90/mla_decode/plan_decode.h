@@ -19,6 +19,8 @@ void set_row_maps(MlaDecodeParams& params);
 // Whole rows, 16 at a time: in swizzle columns of 128 bytes (`params.format` is set), and spaced out.
 void set_swizzle_column_maps(MlaDecodeParams& params);
 void set_unit_maps(MlaDecodeParams& params);
+// Rows of e4m3 as fp8_pingpong/ takes them, and box_rows in `pages`.
+void set_code_maps(MlaDecodeParams& params);
 
 // Right after the attention kernel on the same stream.
 // `blocks`: that one had. `work_tiles`: expected of all sequences; more of them take longer, but are taken.
@@ -40,6 +42,7 @@ struct MlaDecodeVariant {
   void (*set_maps)(MlaDecodeParams& params);
   bool publishes_splits;  // of its splits (latent/shared.cuh)
   TakenRows taken;
+  bool rounds_products;  // of e4m3 rows: q and weights to e4m3 (allow_fp8_products)
 };
 
 template <typename Variant>
@@ -48,11 +51,21 @@ concept PublishesSplits = requires {
 };
 
 template <typename Variant>
+concept MultipliesCodes = requires {
+  Variant::kTerms;
+};
+
+template <typename Variant> constexpr bool rounds_products() {
+  if constexpr (MultipliesCodes<Variant>) return Variant::kTerms == 1;
+  return false;
+}
+
+template <typename Variant>
 constexpr MlaDecodeVariant mla_decode_variant(
     std::string_view name, void (*launch)(const MlaDecodeParams& params, cudaStream_t stream),
     void (*set_maps)(MlaDecodeParams& params), TakenRows taken = TakenRows::all) {
-  return {name,   Variant::kLatents, Variant::kRows,           Variant::kCluster,
-          launch, set_maps,          PublishesSplits<Variant>, taken};
+  return {name,     Variant::kLatents,        Variant::kRows, Variant::kCluster,         launch,
+          set_maps, PublishesSplits<Variant>, taken,          rounds_products<Variant>()};
 }
 
 // Of a kind of cache, few rows first.
@@ -69,10 +82,22 @@ inline constexpr MlaDecodeVariant kMlaDecodeVariants[] = {
                                         set_swizzle_column_maps, TakenRows::without_scales),
     mla_decode_variant<MlaDecodeFp8BlockR16>("fp8_block_r16", launch_swap_ab<MlaDecodeFp8BlockR16>,
                                              set_unit_maps, TakenRows::with_scales),
-    mla_decode_variant<MlaDecodeFp8R64>("fp8_r64", launch_fp8_wgmma<MlaDecodeFp8R64>,
-                                        set_unit_maps),
-    mla_decode_variant<MlaDecodeFp8R128>("fp8_r128", launch_fp8_wgmma<MlaDecodeFp8R128>,
-                                         set_unit_maps),
+    mla_decode_variant<MlaDecodeR64<MlaDecodeCodes>>(
+        "fp8_codes_r64", launch_fp8_pingpong<MlaDecodeR64<MlaDecodeCodes>>, set_code_maps),
+    mla_decode_variant<MlaDecodeR64<MlaDecodeCodePairs>>(
+        "fp8_code_pairs_r64", launch_fp8_pingpong<MlaDecodeR64<MlaDecodeCodePairs>>, set_code_maps,
+        TakenRows::without_scales),
+    mla_decode_variant<MlaDecodeFp8BlockR64>("fp8_block_r64",
+                                             launch_fp8_wgmma<MlaDecodeFp8BlockR64>, set_unit_maps,
+                                             TakenRows::with_scales),
+    mla_decode_variant<MlaDecodeR128<MlaDecodeCodes>>(
+        "fp8_codes_r128", launch_fp8_pingpong<MlaDecodeR128<MlaDecodeCodes>>, set_code_maps),
+    mla_decode_variant<MlaDecodeR128<MlaDecodeCodePairs>>(
+        "fp8_code_pairs_r128", launch_fp8_pingpong<MlaDecodeR128<MlaDecodeCodePairs>>,
+        set_code_maps, TakenRows::without_scales),
+    mla_decode_variant<MlaDecodeFp8BlockR128>("fp8_block_r128",
+                                              launch_fp8_wgmma<MlaDecodeFp8BlockR128>,
+                                              set_unit_maps, TakenRows::with_scales),
 };
 
 struct MlaDecodePlan {

@@ -10,10 +10,9 @@ namespace quire::cuda::sm90::mla_decode {
 
 // What a kernel knows of its rows when it is compiled.
 enum class SwapAbKind {
-  bf16,        // 1 152 bytes
-  fp8,         // e4m3, 576 or 640 bytes: at most one scale for a row, in a tensor of its own
-  fp8_block,   // e4m3, 656 bytes: a scale for 128 columns, in the row
-  fp8_spaced,  // any of e4m3, which a kernel tells apart when it runs
+  bf16,       // 1 152 bytes
+  fp8,        // e4m3, 576 or 640 bytes: at most one scale for a row, in a tensor of its own
+  fp8_block,  // e4m3, 656 bytes: a scale for 128 columns, in the row
 };
 
 struct SwapAbConfig {
@@ -45,7 +44,7 @@ struct SwapAbConfig {
 
   // What 16 rows take in shared memory (shared.cuh).
   constexpr int unit_bytes() const {
-    constexpr int kBytes[] = {1152, 640, kFp8Pitch, kFp8Pitch};
+    constexpr int kBytes[] = {1152, 640, kFp8Pitch};
     return kUnitKeys * kBytes[static_cast<int>(kind)];
   }
 };
@@ -79,14 +78,62 @@ struct MlaDecodeBf16R16 : MlaDecodeUnits<SwapAbConfig{.kind = SwapAbKind::bf16, 
 struct MlaDecodeFp8R16 : MlaDecodeUnits<SwapAbConfig{.kind = SwapAbKind::fp8, .units = 20}> {};
 struct MlaDecodeFp8BlockR16
     : MlaDecodeUnits<SwapAbConfig{.kind = SwapAbKind::fp8_block, .units = 18}> {};
-// Rows of e4m3 and many rows of q (fp8_wgmma/): one block, or two that share their keys.
-inline constexpr SwapAbConfig kFp8Wgmma{.kind = SwapAbKind::fp8_spaced,
+// Rows of e4m3 with scales in them and many rows of q (fp8_wgmma/): one block, or two that share their keys.
+inline constexpr SwapAbConfig kFp8Wgmma{.kind = SwapAbKind::fp8_block,
                                         .rows = 64,
                                         .units = 7,
                                         .load_registers = 48,
                                         .score_registers = 128,
                                         .value_registers = 168};
-struct MlaDecodeFp8R64 : MlaDecodeUnits<kFp8Wgmma> {};
-struct MlaDecodeFp8R128 : MlaDecodeUnits<kFp8Wgmma, 2> {};
+struct MlaDecodeFp8BlockR64 : MlaDecodeUnits<kFp8Wgmma> {};
+struct MlaDecodeFp8BlockR128 : MlaDecodeUnits<kFp8Wgmma, 2> {};
+
+// Rows of e4m3 multiplied as codes (fp8_pingpong/).
+
+// Where the scales of e4m3 rows stand, and what their rope columns are.
+enum class Fp8RowKind {
+  uniform,  // 576 bytes: no scales, rope of e4m3
+  token,    // 640 bytes: one scale in a tensor of its own, rope of bf16
+  block,    // 656 bytes: a scale for 128 columns in the row, rope of bf16
+};
+
+struct Fp8PingpongConfig {
+  Fp8RowKind kind = Fp8RowKind::uniform;
+  int terms = 1;   // numbers of 8 bits that stand for one of q, and for one of P
+  int stages = 4;  // tiles of keys, on their way or in use
+
+  // Of 128 columns, with scales of their own.
+  constexpr int scale_groups() const { return kind == Fp8RowKind::block ? 4 : 1; }
+  constexpr int row_scales() const { return scale_groups(); }
+  // Scores are added up in fp32 after every 128 columns, with a power of two of each for q. Otherwise the tensor cores
+  // add up whole rows: beside q in e4m3 the 13 bits that they keep are many.
+  constexpr bool promotes() const { return terms == 2 || kind == Fp8RowKind::block; }
+  constexpr int rope_bytes() const { return kind == Fp8RowKind::uniform ? 64 : 128; }
+};
+
+// As many stages as shared memory has room for beside q and P. Two terms and P for each of four scales leave room for
+// two, which is too few: rows of that kind go to fp8_wgmma/.
+constexpr Fp8PingpongConfig fp8_pingpong(Fp8RowKind kind, int terms) {
+  return {.kind = kind, .terms = terms, .stages = terms == 1 && kind != Fp8RowKind::block ? 4 : 3};
+}
+
+// q and P as numbers of e4m3: where the caller allows it.
+struct MlaDecodeCodes {
+  static constexpr int kTerms = 1;
+  static constexpr DType kLatents = DType::fp8_e4m3;
+};
+// As sums of two.
+struct MlaDecodeCodePairs {
+  static constexpr int kTerms = 2;
+  static constexpr DType kLatents = DType::fp8_e4m3;
+};
+template <typename Codes> struct MlaDecodeR64 : Codes {
+  static constexpr int kRows = 64;
+  static constexpr int kCluster = 1;
+};
+template <typename Codes> struct MlaDecodeR128 : Codes {
+  static constexpr int kRows = 128;
+  static constexpr int kCluster = 2;
+};
 
 }  // namespace quire::cuda::sm90::mla_decode

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of many query rows of a sequence over latent rows of e4m3 in pages.
+// Attention of many query rows of a sequence over latent rows of e4m3 with a scale for 128 columns in the row.
 // Roles and their barriers: shared.cuh.
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace quire::cuda::sm90::mla_decode {
 
-// Variant: a named type with a kConfig. kRope: of the rows' rope columns.
-template <typename Variant, DType kRope>
+// Variant: a named type with a kConfig.
+template <typename Variant>
 __global__ void __launch_bounds__(Fp8Wgmma::kThreads, 1)
     mla_decode_fp8_wgmma_kernel(const __grid_constant__ MlaDecodeParams params) {
   constexpr SwapAbConfig kConfig = Variant::kConfig;
@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(Fp8Wgmma::kThreads, 1)
   cudaTriggerProgrammaticLaunchCompletion();
   if (threadIdx.x == 0) {
     prefetch(params.latents);
-    shared.init(params.format.token_scales != nullptr);
+    shared.init();
     cutlass::arch::fence_barrier_init();
   }
   const auto cluster = static_cast<int>(blockIdx.x / Variant::kCluster);
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(Fp8Wgmma::kThreads, 1)
     LoadUnits<kConfig, Shared, Variant::kCluster>(params, shared, warp_in_block() % 4).run(part);
   } else if (warpgroup == 2) {
     cutlass::arch::warpgroup_reg_alloc<kConfig.score_registers>();
-    ScoreTiles<kConfig, kRope>(params, shared, first_row).run();
+    ScoreTiles<kConfig>(params, shared, first_row).run();
   } else {
     cutlass::arch::warpgroup_reg_alloc<kConfig.value_registers>();
     SumTiles<kConfig>(params, shared, warpgroup, first_row).run();
@@ -60,9 +60,7 @@ void launch_fp8_wgmma(const MlaDecodeParams& params, cudaStream_t stream) {
       .block = dim3(Fp8Wgmma::kThreads),
       .cluster = Variant::kCluster,
       .shared_bytes = sizeof(Shared)};
-  launch(params.format.has_fp8_rope ? mla_decode_fp8_wgmma_kernel<Variant, DType::fp8_e4m3>
-                                    : mla_decode_fp8_wgmma_kernel<Variant, DType::bf16>,
-         shape, stream, params);
+  launch(mla_decode_fp8_wgmma_kernel<Variant>, shape, stream, params);
 }
 
 }  // namespace quire::cuda::sm90::mla_decode

@@ -17,8 +17,7 @@ namespace quire::cuda::sm90::mla_decode {
 // Values of the tile before are still being summed while a tile is scored, and there is one place for them. So nothing is
 // stored then: columns are fetched and converted again, when the scores have been handed on.
 
-// kRope: of the rows' rope columns. Rows whose rope is e4m3 have no scales.
-template <SwapAbConfig kConfig, DType kRope> class ScoreValues {
+template <SwapAbConfig kConfig> class ScoreValues {
  public:
   static constexpr int kSums = kConfig.rows / 2;  // of a thread
   using Sums = float[kSums];
@@ -40,16 +39,15 @@ template <SwapAbConfig kConfig, DType kRope> class ScoreValues {
       Words& own = words[block % 2];
       Op::convert(raw, own);
       if (block + 1 < SwapAbConfig::kBlocks) fetch(at, column_of(block + 1), raw);
-      if (has_groups()) scale_words(column_of(block) / kGroupColumns, factors, own);
+      scale_words(column_of(block) / kGroupColumns, factors, own);
       start_product<DType::f16, kConfig.rows>(own, q + swizzle_column_offset_of(block), scores,
                                               block == 0);
       cute::warpgroup_wait<1>();
     }
-    if (has_groups()) scale_scores(factors, scores);
+    scale_scores(factors, scores);
     score_rope(at, q, words[0], scores);
     cute::warpgroup_wait<0>();
     pin(scores);
-    if (kHasScales && format_.token_scales != nullptr) scale(factors, scores);
   }
 
   // `tile`: of the block.
@@ -61,7 +59,7 @@ template <SwapAbConfig kConfig, DType kRope> class ScoreValues {
       Words words;
       fetch(at, column_of(block), raw);
       Op::convert(raw, words);
-      if (has_groups()) scale_words(column_of(block) / kGroupColumns, factors, words);
+      scale_words(column_of(block) / kGroupColumns, factors, words);
       store_values(tile, block, words);
     }
   }
@@ -70,13 +68,9 @@ template <SwapAbConfig kConfig, DType kRope> class ScoreValues {
   using Shared = Fp8WgmmaShared<kConfig>;
   using Op = KeyOperands<kConfig.kind>;
   using Words = std::uint32_t[kOperandWords];
-  static constexpr bool kHasScales = kRope == DType::bf16;
   static constexpr int kGroupColumns = LatentConfig::kLatent / SwapAbConfig::kScaleGroups;
   static constexpr int kPartBlocks = Fp8Wgmma::kPartSwizzleColumns;
 
-  __device__ bool has_groups() const {
-    return kHasScales && format_.row_scales_offset_bytes >= 0;
-  }
   __device__ const std::byte* keys(int place) const {
     return shared_.units[place] + Op::place(static_cast<int>(threadIdx.x % 32));
   }
@@ -147,15 +141,8 @@ template <SwapAbConfig kConfig, DType kRope> class ScoreValues {
     const std::uint32_t swizzle_column =
         q + (SwapAbConfig::kBlocks * Shared::kSwizzleColumnBytes >> 4);
     const std::byte* rope = at + format_.rope_offset_bytes;
-    if constexpr (kRope == DType::bf16) {
-      Op::fetch_bf16(rope, 0, 0, words);
-      start_product<DType::bf16, kConfig.rows>(words, swizzle_column, scores, false);
-    } else {
-      typename Op::Raw raw;
-      fetch(rope, 0, raw);
-      Op::convert(raw, words);
-      start_product<DType::f16, kConfig.rows>(words, swizzle_column, scores, false);
-    }
+    Op::fetch_bf16(rope, 0, 0, words);
+    start_product<DType::bf16, kConfig.rows>(words, swizzle_column, scores, false);
   }
 
   const LatentRowFormat& format_;
@@ -163,8 +150,7 @@ template <SwapAbConfig kConfig, DType kRope> class ScoreValues {
   const int values_at_;
 };
 
-// kRope: of the rows' rope columns.
-template <SwapAbConfig kConfig, DType kRope> class ScoreTiles {
+template <SwapAbConfig kConfig> class ScoreTiles {
  public:
   // `first_row`: of the work tile, this block's.
   __device__ ScoreTiles(const MlaDecodeParams& params, Fp8WgmmaShared<kConfig>& shared,
@@ -172,7 +158,7 @@ template <SwapAbConfig kConfig, DType kRope> class ScoreTiles {
       : format_(params.format),
         shared_(shared),
         warp_(__shfl_sync(0xffffffff, static_cast<int>(threadIdx.x % 128 / 32), 0)),
-        queries_(params.attend, shared, kRope == DType::fp8_e4m3, first_row),
+        queries_(params.attend, shared, false, first_row),
         products_(params.format, shared, warp_) {}
 
   __device__ void run() {
@@ -203,8 +189,7 @@ template <SwapAbConfig kConfig, DType kRope> class ScoreTiles {
     shared_.full[at.place].wait(at.phase);
     const int live = shared_.live[at.place];
     if (live < SwapAbConfig::kUnitKeys) zero_from(live, at.place);
-    const LatentKeyFactors factors(format_, shared_.units[at.place], shared_.scales[at.place],
-                                   live);
+    const LatentKeyFactors factors(format_, shared_.units[at.place], live);
     float scores[Rows::kScores];
     products_.score(at.place, factors, scores);
     shared_.scores_empty.wait((tile_ & 1) ^ 1);
@@ -255,7 +240,7 @@ template <SwapAbConfig kConfig, DType kRope> class ScoreTiles {
   Fp8WgmmaShared<kConfig>& shared_;
   const int warp_;  // of the group
   const LoadTileQueries<kConfig, Fp8WgmmaShared<kConfig>> queries_;
-  const ScoreValues<kConfig, kRope> products_;
+  const ScoreValues<kConfig> products_;
   int tile_ = 0;
 };
 

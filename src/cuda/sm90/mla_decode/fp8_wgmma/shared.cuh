@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many query rows over rows of e4m3: shared memory of a block, and what its roles agree on.
+// Many query rows over rows of e4m3 with scales in them: shared memory of a block, and what its roles agree on.
 //
 // Rows of e4m3 are converted on their way through the registers of the warps that score: there they are the A operands
 // of scoresᵀ = K · qᵀ, and from there they go to shared memory as values of f16.
@@ -61,7 +61,6 @@ template <SwapAbConfig kConfig> struct Fp8WgmmaShared {
   // A tile's scores (score_place), and then its weights: rows of 64 keys, f16, swizzle b128.
   alignas(1024) float scores[kWgmmaRows * SwapAbConfig::kKeys];
   alignas(1024) std::byte units[kConfig.units][kConfig.unit_bytes()];
-  float scales[kConfig.units][SwapAbConfig::kUnitKeys];
   // From a score to powers of two. Of two work tiles: the next one's are written while scores of the last tile may
   // still be read. Those after it are not, since its first scores wait for scores_empty.
   float query_factors[2][kConfig.rows];
@@ -82,10 +81,10 @@ template <SwapAbConfig kConfig> struct Fp8WgmmaShared {
 
   __device__ std::byte* weights() { return reinterpret_cast<std::byte*>(scores); }
 
-  __device__ void init(bool copies_scales) {
+  __device__ void init() {
     constexpr int kScoreThreads = 32 * Fp8Wgmma::kScoreWarps;
     for (int unit = 0; unit < kConfig.units; ++unit) {
-      full[unit].init(copies_scales ? 33 : 1);
+      full[unit].init(1);
       empty[unit].init(32);
     }
     work_tile_ring.init(1, kScoreThreads + Fp8Wgmma::kSumThreads);
@@ -102,31 +101,24 @@ __device__ inline int score_place(int row, int key) {
   return row * SwapAbConfig::kKeys + (key ^ (row / 2 % 4 * 8 ^ row % 2 * 16));
 }
 
-// Scales of a thread's two keys, 8 apart. One for a row multiplies its scores and weights, in fp32. Four for a row are
-// divided by a power of two, which takes their place there, and numbers are multiplied by what is left of them: in f16,
-// near 2^5, so that numbers of a group 2^22 below the row's largest still have more digits than bf16.
+// Scales of a thread's two keys, 8 apart. The four of a row are divided by a power of two, which multiplies scores and
+// weights in their stead, and numbers are multiplied by what is left of them: in f16, near 2^5, so that numbers of a group
+// 2^22 below the row's largest still have more digits than bf16.
 
 struct LatentKeyFactors {
   float whole[2];
-  __half2 left[2][SwapAbConfig::kScaleGroups / 2];  // where rows have four
+  __half2 left[2][SwapAbConfig::kScaleGroups / 2];
 
-  // Zeros, where there is no key: what stands in the place of its scales may be anything. `unit`: of the warp's keys;
-  // `scales`: of those, where they have a tensor of their own.
-  __device__ LatentKeyFactors(const LatentRowFormat& format, const std::byte* unit,
-                              const float* scales, int live) {
+  // Zeros, where there is no key: what stands in the place of its scales may be anything. `unit`: of the warp's keys.
+  __device__ LatentKeyFactors(const LatentRowFormat& format, const std::byte* unit, int live) {
     const auto key = static_cast<int>(threadIdx.x % 32 / 4);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int row = key + 8 * i;
-      whole[i] = row < live ? 1.0F : 0.0F;
-      if (format.row_scales_offset_bytes >= 0) {
-        const auto* four = reinterpret_cast<const float4*>(unit + SpacedRows::offset(row, 0) +
-                                                           format.row_scales_offset_bytes);
-        divide(row < live ? *four : float4{}, i);
-        if (row >= live) whole[i] = 0.0F;
-      } else if (format.token_scales != nullptr && row < live) {
-        whole[i] = scales[row];
-      }
+      const auto* four = reinterpret_cast<const float4*>(unit + SpacedRows::offset(row, 0) +
+                                                         format.row_scales_offset_bytes);
+      divide(row < live ? *four : float4{}, i);
+      if (row >= live) whole[i] = 0.0F;
     }
   }
 

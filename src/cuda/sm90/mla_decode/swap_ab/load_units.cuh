@@ -42,11 +42,9 @@ class LoadUnits {
  private:
   static constexpr int kKeys = SwapAbConfig::kUnitKeys;
   // Boxes of whole rows, and as wide as the widest; otherwise in swizzle columns.
-  static constexpr bool kIsSpaced =
-      kConfig.kind == SwapAbKind::fp8_block || kConfig.kind == SwapAbKind::fp8_spaced;
+  static constexpr bool kIsSpaced = kConfig.kind == SwapAbKind::fp8_block;
   // In a tensor of their own.
-  static constexpr bool kMayHaveScales =
-      kConfig.kind == SwapAbKind::fp8 || kConfig.kind == SwapAbKind::fp8_spaced;
+  static constexpr bool kMayHaveScales = kConfig.kind == SwapAbKind::fp8;
   // Below so many tiles of the batch, rows are to be evicted first. Measured after 256 MiB were written, 16
   // heads, evicted first against not: bf16 322 and 306 µs (batch 128, 8 192 keys), e4m3 in rows of 656
   // bytes 193 and 191, but 109 and 110 (4 096 keys), 66 and 70 (batch 64).
@@ -164,7 +162,9 @@ class LoadUnits {
       }
       if constexpr (kConfig.kind == SwapAbKind::fp8) load_tail(load, found);
     }
-    if (kMayHaveScales && params_.format.token_scales != nullptr) copy_scales(found, at.place);
+    if constexpr (kMayHaveScales) {
+      if (params_.format.token_scales != nullptr) copy_scales(found, at.place);
+    }
     __syncwarp();
   }
 

@@ -235,6 +235,5 @@ template <> struct UnitRows<SwapAbKind::fp8_block> : SpacedRows {
 };
 
 // By boxes that are wider than the shorter ones: with many query rows memory is not the limit.
-template <> struct UnitRows<SwapAbKind::fp8_spaced> : SpacedRows {};
 
 }  // namespace quire::cuda::sm90::mla_decode
