@@ -343,6 +343,7 @@ class QuireMLA(MLAAttentionImpl[LatentMetadata]):
                 scale=self.scale * factor,
                 latent_dim=self.kv_lora_rank,
                 batch_invariant=bool(envs.VLLM_BATCH_INVARIANT),
+                allow_fp8_products=self._is_scaled,  # as vLLM's own backends of such GPUs do
             )
         return (out if factor == 1.0 else out.mul_(factor)), None
 

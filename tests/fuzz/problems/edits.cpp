@@ -218,8 +218,8 @@ void keep_infinities_from_mins(const json& object, Edits& edits) {
 }
 
 // Large numbers spread the scores: an infinite row whose weight underflows in fp32 makes 0 · ∞, or is left out with what
-// weighs nothing (docs/numerics.md, NaN and infinity). So do large gates of compress_keys with its kv, which the state
-// holds, too. NaN has to arrive.
+// weighs nothing (docs/numerics.md, NaN and infinity). So do rows of MLA that are made from infinities, and large gates of
+// compress_keys with its kv, which the state holds, too. NaN has to arrive.
 void keep_infinite_rows_from_underflow(const json& object, Edits& edits) {
   constexpr double kLarge = 16.0;
   const auto is_large = [](const auto& edit) {
@@ -233,9 +233,9 @@ void keep_infinite_rows_from_underflow(const json& object, Edits& edits) {
     if (std::isinf(edit.value)) edit.value = kNan;
   };
   std::ranges::for_each(edits.rows, to_nan);
-  if (object["op"] != "compress_keys") return;
   for (TensorEdit& edit : edits.tensors) {
-    if (edit.tensor == "kv" || edit.tensor == "state") to_nan(edit);
+    if (edit.tensor == "kv" || edit.tensor == "state" || edit.tensor == "kv_norm_gamma")
+      to_nan(edit);
   }
 }
 
