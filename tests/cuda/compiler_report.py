@@ -4,7 +4,7 @@
 Usage: compiler_report.py <object>...   (of the CUDA backend; <object>.ptxas stands beside each)
 
 The kernels in any/<op> beside an op's sm90/<op> take what those refuse and are not meant to be fast: their spills
-are printed and forgiven.
+are printed and forgiven. SPILLING names others that spill, and how much at most: a list to be shortened.
 """
 
 import re
@@ -60,14 +60,26 @@ def is_forgiven(target: Path) -> bool:
     return target.parts[-3:-1] in GENERAL
 
 
+# Bytes of spill stores and loads, by a part of the kernel's name. The loading warps of fp8_pingpong have 40 registers, and its
+# mainloop, whose accumulators take 208 of 232, reloads a few addresses a tile (docs/kernels/mla_decode.md, Open).
+SPILLING = {
+    "mla_decode_fp8_pingpong_kernel": 1024,
+    "mla_decode_fp8_wgmma_kernel": 8,
+}
+
+
+def allowed_bytes(kernel: Kernel) -> int:
+    return max((most for name, most in SPILLING.items() if name in kernel.name), default=0)
+
+
 def judge(target: Path, kernel: Kernel) -> list[str]:
     """No fault, or what is wrong with the spills of a kernel."""
     if kernel.spill_bytes == 0:
         return []
     words = f"{target.name}: {kernel.name} spills {kernel.spill_bytes} bytes ({kernel.registers} registers)"
-    if not is_forgiven(target):
+    if not is_forgiven(target) and kernel.spill_bytes > allowed_bytes(kernel):
         return [words]
-    print("forgiven:", words)
+    print("forgiven:" if is_forgiven(target) else "known:", words)
     return []
 
 
